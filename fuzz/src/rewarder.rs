@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ron_calculus::Roster;
 use ron_log::{Disk, RamDisk};
 use svc_rewarder::canonical::CanonicalError;
-use svc_rewarder::correct::{Bounds, Correction, PaidAmounts, Unpaid, read_paid, write_paid};
+use svc_rewarder::correct::{Bounds, Correction, PaidAmounts, read_paid, write_paid};
 use svc_rewarder::correction_statement::CorrectionStatement;
 use svc_rewarder::envelope::{CORRECTION_TYPE, Envelope};
 use svc_rewarder::manifest::Manifest;
@@ -95,7 +95,6 @@ fn written(roster: Roster, paid: PaidAmounts) -> Vec<u8> {
         manifest: None,
         roster,
         paid,
-        unpaid: Unpaid::default(),
     };
     let mut written = Vec::new();
     write_paid(&correction, &mut written).expect("memory takes all bytes");

@@ -56,7 +56,7 @@ fn shed(scheduler: &mut Scheduler, model: &mut Model, flow: u64, bytes: usize) {
         shed_bytes += model.remove(at).2;
         count += 1;
     }
-    assert_eq!(scheduler.shed_oldest(flow, bytes, |_| true).0, count);
+    assert_eq!(scheduler.shed_oldest(flow, bytes).0, count);
 }
 
 fn take(scheduler: &mut Scheduler, model: &mut Model, controls: &mut usize, bytes: usize) {

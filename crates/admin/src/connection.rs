@@ -12,7 +12,6 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::gauge::Gauge;
-use ron_kernel::places::{Places, Working};
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics};
 use ron_types::limits::{HANDSHAKE_TIMEOUT, HEADER_BYTES_MAX};
@@ -22,6 +21,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::linger::{Lingering, Unread};
+use crate::places::{Places, Working};
 use crate::routes::REQUEST_DEADLINE;
 
 /// Name of the listener in metrics.
@@ -43,7 +43,7 @@ pub(crate) struct ConnectionSettings {
 
 /// Accepts until told to stop, then gives the answers in hand a moment.
 pub(crate) async fn serve(listener: TcpListener, settings: Arc<ConnectionSettings>, mut stop: watch::Receiver<bool>) {
-    let places = Places::new(settings.connections_max, settings.connections_max.div_ceil(2));
+    let places = Places::new(settings.connections_max);
     // Those that have left their places are reaped a little later.
     let mut children = Children::new("admin_connection", 2 * settings.connections_max, &settings.metrics);
     let told = stop.clone();

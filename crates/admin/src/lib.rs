@@ -4,6 +4,7 @@
 mod connection;
 mod control;
 mod linger;
+mod places;
 mod problem;
 mod process;
 mod routes;

@@ -107,12 +107,6 @@ pub struct TotalsParts {
 }
 
 impl Totals {
-    /// Bytes of memory that they take.
-    pub fn bytes(&self) -> u64 {
-        let (entries, ends) = (self.entry_totals.len() as u64, self.ends.len() as u64 + self.roster.len() as u64);
-        self.roster.text().len() as u64 + 8 * ends + 18 * entries
-    }
-
     /// Takes over what was made elsewhere, without a copy; none if it is not in the order of [`Totals::push`].
     pub fn from_parts(parts: TotalsParts) -> Option<Totals> {
         let TotalsParts { slots, text, actor_ends, entry_ends, entry_slots, entry_totals } = parts;

@@ -68,7 +68,7 @@ fn answer(shared: &Shared, asked: Asked) -> Option<Answering> {
             Answer::Possession(proof.map(Box::new))
         }
     };
-    Some(Answering { peer, channel, bytes: answer.encode() })
+    Some(Answering { channel, answer })
 }
 
 fn reply(shared: &Shared, question: &Question, asker: &PeerId) -> Reply {
@@ -135,14 +135,8 @@ fn keep(shared: &Shared, records: Vec<Record>, peer: &PeerId) -> Answer {
         shared.expel(*peer);
         return Answer::Refused(AskError::Refused);
     }
-    if valid.is_empty() {
-        return Answer::Kept { kept: 0, refused: offered as u32 };
-    }
-    match store.offer(valid) {
-        Ok(kept) => Answer::Kept { kept: kept as u32, refused: offered.saturating_sub(kept) as u32 },
-        // There is room in a moment: whoever offers them comes again with all of them.
-        Err(_) => Answer::Refused(AskError::Busy),
-    }
+    let kept = if valid.is_empty() { 0 } else { store.offer(valid) };
+    Answer::Kept { kept: kept as u32, refused: offered.saturating_sub(kept) as u32 }
 }
 
 const _: () = assert!(limits::ASKED_CAPACITY >= BATCH_MAX);

@@ -3,17 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use libp2p::Multiaddr;
 use ron_transport::PeerAddress;
 use ron_types::TimeSpan;
 use ron_types::limits::dht as limits;
 use ron_types::settings::{
-    DAY_MS, MINUTE_MS, SECOND_MS, ValueKind, addresses, choice, live, nodes, process, restarts, time, whole,
+    DAY_MS, MINUTE_MS, SECOND_MS, ValueKind, choice, live, nodes, process, restarts, time, whole,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::convert::both_transports;
 
 /// The DHT.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,10 +19,6 @@ pub struct Options {
     /// Where it listens, over TCP and over QUIC on the same port; port 0 takes a free one.
     #[schemars(extend("x-setting" = restarts("dht", ValueKind::Address).flag("--dht")))]
     pub addr: SocketAddr,
-    /// Addresses from outside at which others reach the node over TCP and over QUIC, such as that of a router which
-    /// forwards the port: told before those at which it listens.
-    #[schemars(extend("x-setting" = restarts("dht", addresses(limits::ANNOUNCED_MAX))))]
-    pub announce: Vec<SocketAddr>,
     /// Nodes through which the network is joined: the id of each, and the address of its DHT port.
     #[schemars(extend("x-setting" = live(nodes(limits::BOOTSTRAP_MAX)).flag("--bootstrap")))]
     pub bootstrap: Vec<String>,
@@ -74,8 +67,6 @@ pub enum Mode {
 pub struct LiveOptions {
     /// Where it listens.
     pub addr: SocketAddr,
-    /// Addresses from outside at which others reach the node.
-    pub announce: Vec<SocketAddr>,
     /// Nodes through which the network is joined.
     pub bootstrap: Vec<PeerAddress>,
     /// Part in the network.
@@ -101,7 +92,6 @@ impl Default for Options {
         Options {
             // A free port: several nodes on one machine are the common case, and peers learn of a new port by gossip.
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
-            announce: Vec::new(),
             bootstrap: Vec::new(),
             mode: Mode::Auto,
             replication: limits::REPLICATION,
@@ -120,7 +110,6 @@ impl Options {
     pub fn live(&self) -> LiveOptions {
         LiveOptions {
             addr: self.addr,
-            announce: self.announce.clone(),
             bootstrap: self.bootstrap.iter().filter_map(|peer| peer.parse().ok()).collect(),
             mode: self.mode,
             replication: self.replication,
@@ -131,13 +120,6 @@ impl Options {
             refresh_interval: self.refresh_interval.duration(),
             republish_interval: self.republish_interval.duration(),
         }
-    }
-}
-
-impl LiveOptions {
-    /// Where others reach the node from outside, as they dial it.
-    pub(crate) fn announced(&self) -> Vec<Multiaddr> {
-        self.announce.iter().copied().flat_map(both_transports).collect()
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::answerer;
 use crate::ports::Records;
-use crate::shared::{Order, Rank, Sending, Shared, ToPlace};
+use crate::shared::{Order, Sending, Shared, ToPlace};
 use crate::walk;
 use crate::words::{DhtEvent, PeerView, Source, Standing, Trace};
 
@@ -41,11 +41,6 @@ impl Dht {
     /// Where this node listens; nothing before it does.
     pub fn listen_addrs(&self) -> Vec<Multiaddr> {
         self.shared.listen_addrs.load().to_vec()
-    }
-
-    /// Where others reach this node, best first; nothing before it listens.
-    pub fn own_addrs(&self) -> Vec<Multiaddr> {
-        self.shared.own_addrs()
     }
 
     /// The known nodes nearest to a key, nearest first, without this one.
@@ -102,7 +97,7 @@ impl Dht {
 
     /// Gives a record to the nodes nearest to its key, in the background; refused with Busy when too many wait.
     pub fn keep(&self, record: Record) -> Result<(), Error> {
-        self.shared.keep.offer(ToPlace::new(record, Rank::Own, None, None))
+        self.shared.keep.offer(ToPlace { record, at: None })
     }
 
     /// How every known node stands, nearest first.
@@ -122,17 +117,16 @@ impl Dht {
         }
     }
 
-    /// Connects to a node that the operator names at these addresses, each with or without its id.
+    /// Connects to a node at these addresses, each with or without its id.
     pub fn connect(&self, peer: PeerId, addrs: Vec<Multiaddr>) -> Result<(), Error> {
-        self.shared.members.name(peer);
         self.shared.members.suggest(peer, &addrs, Source::Bootstrap, self.shared.now_ms());
-        self.shared.orders.offer(Order::Name { peer, addrs })
+        self.shared.orders.offer(Order::Dial { peer, addrs, done: None })
     }
 
     /// Connects to a node as [`Dht::connect`] does, and waits until it is known; Degraded if it cannot be reached.
     pub async fn reach(&self, peer: PeerId, addrs: Vec<Multiaddr>, by: Deadline) -> Result<(), Error> {
+        self.shared.members.suggest(peer, &addrs, Source::Bootstrap, self.shared.now_ms());
         let (done, reached) = oneshot::channel();
-        self.connect(peer, addrs.clone())?;
         self.shared.orders.offer(Order::Dial { peer, addrs, done: Some(done) })?;
         let reason = match by.run("dht_dial", reached).await {
             Ok(Ok(Ok(()))) => return Ok(()),

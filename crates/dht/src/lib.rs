@@ -29,7 +29,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ron_cells::Sequence;
 use ron_kernel::{Builder, Snapshot};
 use ron_store::PeerId;
 use tokio::sync::Notify;
@@ -41,7 +40,6 @@ pub use ron_store::wire::{AskError, Question, Reply};
 pub use shared::DhtOptions;
 
 use crate::config::LiveOptions;
-use crate::convert::Scope;
 use crate::members::Members;
 use crate::metrics::{Counts, DhtMetrics};
 use crate::shared::Shared;
@@ -72,12 +70,10 @@ pub fn install(builder: &mut Builder, options: DhtOptions, live: Snapshot<LiveOp
         own_record: ArcSwapOption::empty(),
         own_record_changed: Notify::new(),
         rejoin: Notify::new(),
-        networks_changed: Notify::new(),
-        sequence: Sequence::new(0),
         is_server: AtomicBool::new(false),
     });
     // Before any task runs: what an earlier life wrote down of a cluster on one machine is worth something.
-    shared.members.set_scope(Scope::of(shared.live.get().value.addr.ip(), &[]));
+    shared.members.allow_loopback(shared.live.get().value.addr.ip().is_loopback());
     kernel.metrics().register_collector(Box::new(DhtMetrics { shared: Arc::downgrade(&shared) }));
     let [swarm, answerer, placer, republisher, membership] = [(); 5].map(|()| Arc::clone(&shared));
     builder

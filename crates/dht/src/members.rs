@@ -1,14 +1,11 @@
 //! The nodes that this one knows: which of them keep records, where they are, how they answer.
 //!
 //! A node enters the table when it was met (a connection proved its id) or when it announced itself on the overlay with
-//! a signed record. Announcements cost nothing to make up, so nodes that are known by theirs alone are few, are dialled
-//! to be met, and are neither asked, named to others nor given records while anybody was met. Nodes that others merely
-//! name are candidates: they can be asked, and nothing is placed with them. Nodes that the operator named have a place
-//! whoever else is known.
+//! a signed record. Announcements cost nothing to make up, so nodes that are known by theirs alone are few, and make
+//! room for nodes that were met. Nodes that others merely name are candidates: they can be asked, and nothing is placed
+//! with them.
 
 mod candidates;
-mod entering;
-mod named;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,26 +13,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libp2p::Multiaddr;
-use ron_lookup::{Candidate, IpGroup, PeerTable, TableLimits, ip_group, shared_bits};
+use ron_lookup::{Candidate, Inserted, IpGroup, PeerTable, TableLimits, ip_group, shared_bits};
 use ron_store::{Key, PeerId, PeerRecord};
 use ron_types::limits::dht as limits;
 
-use crate::convert::{Scope, dialable, ip_of};
+use crate::convert::{dialable, ip_of};
 use crate::members::candidates::Candidates;
-use crate::members::named::Named;
 use crate::words::{PeerView, Source};
 
 /// Nodes that broke the rules and are not taken in again for a while.
 const DISTRUSTED_MAX: usize = 1024;
 /// Time for which they are not taken in.
 const DISTRUSTED_MS: u64 = 600_000;
-/// Time in which a node that announced itself must have been met, or its place is for others.
-const MEETING_MS: u64 = 10_000;
-/// A node that announced itself and was not met is dialled no more often than this, however often it says so.
-const DIALLED_EVERY_MS: u64 = limits::ANNOUNCE_INTERVAL.as_millis() as u64 / 2;
-/// Time for which an announcement that found no place means that not everybody is known: each node announces itself
-/// again within it.
-const HEARD_AGAIN_MS: u64 = 2 * limits::ANNOUNCE_INTERVAL.as_millis() as u64;
 
 /// The nodes that this one knows. All calls are short: one lock, no I/O.
 pub(crate) struct Members {
@@ -47,18 +36,15 @@ struct Inner {
     table: PeerTable<PeerId>,
     facts: HashMap<PeerId, Facts>,
     candidates: Candidates,
-    named: Named,
     /// Connections of each connected node, known or not, and the address it was reached at.
     connections: HashMap<PeerId, Connected>,
     distrusted: HashMap<PeerId, u64>,
     /// Unix milliseconds of the last answer of anybody.
     answered_ms: u64,
-    /// What is dialled on the word of others.
-    scope: Scope,
-    /// Somebody who was met could not be taken in.
+    /// Whether loopback addresses are dialled: only by a node that listens there itself.
+    with_loopback: bool,
+    /// Somebody could not be taken in.
     has_refused: bool,
-    /// Unix milliseconds of the last announcement of a node for which there was no place.
-    unheard_ms: Option<u64>,
     /// The table differs from what was written down.
     is_changed: bool,
     /// The first walk through the network is done.
@@ -78,8 +64,6 @@ struct Facts {
     source: Source,
     is_announced: bool,
     since_ms: u64,
-    /// Unix milliseconds at which it was last dialled to be met.
-    dialled_ms: Option<u64>,
     failures: u32,
     first_failure_ms: u64,
     rtt: Option<Duration>,
@@ -105,34 +89,22 @@ struct Arrival<'a> {
     /// Addresses that decide on its network: reached if it was met, else claimed.
     ips: &'a [IpAddr],
     source: Source,
-    by: By,
-}
-
-/// What a node shows itself by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    /// A connection with a node that the operator named.
-    Name,
-    /// A connection that proved its id.
-    Meeting,
-    /// Its own signature alone, heard on the overlay.
-    Announcement,
+    is_met: bool,
 }
 
 impl Members {
     pub fn new(own: PeerId, peers_max: usize) -> Self {
-        let limits = TableLimits { peers_max, ..TableLimits::default() };
+        let unmet_max = peers_max / limits::UNMET_ONE_IN;
+        let limits = TableLimits { peers_max, unmet_max, ..TableLimits::default() };
         let inner = Inner {
             table: PeerTable::new(own.key().0, limits),
             facts: HashMap::new(),
             candidates: Candidates::default(),
-            named: Named::default(),
             connections: HashMap::new(),
             distrusted: HashMap::new(),
             answered_ms: 0,
-            scope: Scope::default(),
+            with_loopback: false,
             has_refused: false,
-            unheard_ms: None,
             is_changed: false,
             has_joined: false,
             hears_since_ms: None,
@@ -145,7 +117,7 @@ impl Members {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The nodes nearest to a key, nearest first, without this one: those that were met, or else all there are.
+    /// The nodes nearest to a key, nearest first, without this one.
     pub fn nearest(&self, key: &Key, count: usize) -> Vec<PeerId> {
         self.lock().table.nearest(&key.0, count).into_iter().map(|candidate| candidate.target).collect()
     }
@@ -182,21 +154,6 @@ impl Members {
         self.lock().table.len()
     }
 
-    /// Number of those among them that were met.
-    pub fn met_count(&self) -> usize {
-        self.lock().table.met()
-    }
-
-    /// Whether a node is known, be it by its announcement alone.
-    pub fn is_known(&self, peer: &PeerId) -> bool {
-        self.lock().facts.contains_key(peer)
-    }
-
-    /// Whether a node is known and was met.
-    pub fn is_met(&self, peer: &PeerId) -> bool {
-        self.lock().table.is_met(peer, &peer.key().0)
-    }
-
     /// Number of connections.
     pub fn connected(&self) -> usize {
         self.lock().connections.values().map(|connected| connected.count).sum()
@@ -227,53 +184,30 @@ impl Members {
         record.filter(|record| record.expires_ms > now_ms)
     }
 
-    /// Whether a node is known to be where it says now.
-    pub fn is_at(&self, peer: &PeerId, said: &[Multiaddr]) -> bool {
-        let inner = self.lock();
-        inner.facts.get(peer).is_some_and(|facts| facts.addrs == dialable(said, inner.scope_of(peer)))
-    }
-
-    /// What is dialled on the word of others from now on; whether that is something else than before.
-    pub fn set_scope(&self, scope: Scope) -> bool {
-        std::mem::replace(&mut self.lock().scope, scope) != scope
-    }
-
-    /// The nodes of the operator's list, instead of those of an earlier one.
-    pub fn list(&self, peers: impl IntoIterator<Item = PeerId>) {
-        let mut inner = self.lock();
-        inner.named.list(peers);
-        inner.place_named();
-    }
-
-    /// The operator named a node by hand.
-    pub fn name(&self, peer: PeerId) {
-        let mut inner = self.lock();
-        inner.named.add(peer);
-        inner.place_named();
+    /// Loopback addresses of others are worth something to a node that listens there.
+    pub fn allow_loopback(&self, is_allowed: bool) {
+        self.lock().with_loopback = is_allowed;
     }
 
     /// A connected node showed that it keeps records and where it listens.
     pub fn met(&self, peer: PeerId, claimed: &[Multiaddr], now_ms: u64) -> Entry {
         let mut inner = self.lock();
-        let is_named = inner.named.contains(&peer);
-        let addrs = dialable(claimed, inner.scope_of(&peer));
+        let addrs = dialable(claimed, inner.with_loopback);
         if addrs.is_empty() {
             return Entry::Refused;
         }
         // Where it was reached counts, not what it claims: else it would choose its network.
         let reached = inner.connections.get(&peer).and_then(|connected| connected.reached);
         let ips: Vec<IpAddr> = reached.map_or_else(|| addrs.iter().filter_map(ip_of).collect(), |ip| vec![ip]);
-        let unnamed = if is_named { Source::Bootstrap } else { Source::Met };
-        let source = inner.candidates.source_of(&peer).unwrap_or(unnamed);
-        let by = if is_named { By::Name } else { By::Meeting };
-        inner.enter(self.own, Arrival { peer, addrs, ips: &ips, source, by }, now_ms)
+        let source = inner.candidates.source_of(&peer).unwrap_or(Source::Met);
+        inner.enter(self.own, Arrival { peer, addrs, ips: &ips, source, is_met: true }, now_ms)
     }
 
     /// A node announced itself; the signature of its record holds. Nobody has been there: until the node is met, it is
     /// known as one that may be made up.
     pub fn announced(&self, record: PeerRecord, now_ms: u64) -> Entry {
         let mut inner = self.lock();
-        let addrs = dialable(&record.addrs, inner.scope_of(&record.peer));
+        let addrs = dialable(&record.addrs, inner.with_loopback);
         if addrs.is_empty() {
             return Entry::Refused;
         }
@@ -284,32 +218,13 @@ impl Members {
             // Somebody says again what the node said before; where it is now, it said since.
             return Entry::Known;
         }
-        let arrival = Arrival { peer, addrs, ips: &ips, source: Source::Overlay, by: By::Announcement };
+        let arrival = Arrival { peer, addrs, ips: &ips, source: Source::Overlay, is_met: false };
         let entry = inner.enter(self.own, arrival, now_ms);
         if let Some(facts) = inner.facts.get_mut(&peer) {
             facts.is_announced = true;
             facts.keep_record(record);
         }
         entry
-    }
-
-    /// An announcement was not looked at, because there are too many.
-    pub fn unheard(&self, now_ms: u64) {
-        self.lock().unheard_ms = Some(now_ms);
-    }
-
-    /// Whether a node that announced itself is to be dialled now, to be met. The time in which it must be met begins
-    /// with that, also if there is a connection already.
-    pub fn is_to_be_met(&self, peer: &PeerId, now_ms: u64) -> bool {
-        let mut inner = self.lock();
-        let is_met = inner.table.is_met(peer, &peer.key().0);
-        let is_connected = inner.connections.contains_key(peer);
-        let Some(facts) = inner.facts.get_mut(peer) else { return false };
-        let is_due = !is_met && facts.dialled_ms.is_none_or(|dialled_ms| now_ms >= dialled_ms + DIALLED_EVERY_MS);
-        if is_due {
-            facts.dialled_ms = Some(now_ms);
-        }
-        is_due && !is_connected
     }
 
     /// What a known node said of itself; the signature of its record holds.
@@ -325,7 +240,7 @@ impl Members {
         if peer == self.own || inner.is_distrusted(&peer, now_ms) {
             return false;
         }
-        let addrs = dialable(addrs, inner.scope_of(&peer));
+        let addrs = dialable(addrs, inner.with_loopback);
         let is_dialable = !addrs.is_empty();
         if is_dialable && !inner.facts.contains_key(&peer) {
             inner.candidates.add(peer, addrs, source);
@@ -418,14 +333,11 @@ impl Members {
     /// all; beyond that only if every known node announces itself, and has had the time to.
     pub fn is_complete(&self, now_ms: u64) -> bool {
         let inner = self.lock();
-        let heard_long = |since_ms: u64| now_ms >= since_ms + HEARD_AGAIN_MS;
+        let heard_long = |since_ms: u64| now_ms >= since_ms + 2 * limits::ANNOUNCE_INTERVAL.as_millis() as u64;
         let all_announce = || inner.facts.values().all(|facts| facts.is_announced);
-        let is_small = inner.table.met() < limits::REPLICATION;
-        let is_deaf = inner.unheard_ms.is_some_and(|unheard_ms| now_ms < unheard_ms + HEARD_AGAIN_MS);
+        let is_small = inner.table.len() < limits::REPLICATION;
         inner.has_joined
             && !inner.has_refused
-            && !is_deaf
-            && !inner.table.expects_somebody()
             && (is_small || (inner.hears_since_ms.is_some_and(heard_long) && all_announce()))
     }
 
@@ -448,17 +360,16 @@ impl Members {
         views
     }
 
-    /// The nodes worth writing down, if they changed since this was last asked: those that were met, those first that
-    /// answer.
+    /// The nodes worth writing down, if they changed since this was last asked: those first that were met and answer.
     pub fn to_save(&self) -> Option<Vec<(PeerId, Vec<Multiaddr>)>> {
         let mut inner = self.lock();
-        if !std::mem::take(&mut inner.is_changed) || inner.table.met() == 0 {
+        if !std::mem::take(&mut inner.is_changed) || inner.facts.is_empty() {
             return None;
         }
-        let is_worth =
-            |(peer, facts): &(&PeerId, &Facts)| !facts.addrs.is_empty() && inner.table.is_met(peer, &peer.key().0);
-        let mut known: Vec<(&PeerId, &Facts)> = inner.facts.iter().filter(is_worth).collect();
-        known.sort_by_cached_key(|(peer, facts)| (facts.failures, facts.since_ms, **peer));
+        let mut known: Vec<(&PeerId, &Facts)> =
+            inner.facts.iter().filter(|(_, facts)| !facts.addrs.is_empty()).collect();
+        let is_unmet = |peer: &PeerId| !inner.table.is_met(peer, &peer.key().0);
+        known.sort_by_cached_key(|(peer, facts)| (is_unmet(peer), facts.failures, facts.since_ms, **peer));
         known.truncate(limits::PEERS_SAVED_MAX);
         Some(known.into_iter().map(|(peer, facts)| (*peer, facts.addrs.clone())).collect())
     }
@@ -466,6 +377,89 @@ impl Members {
     /// Has the nodes written down again.
     pub fn save_again(&self) {
         self.lock().is_changed = true;
+    }
+}
+
+impl Inner {
+    fn is_distrusted(&self, peer: &PeerId, now_ms: u64) -> bool {
+        self.distrusted.get(peer).is_some_and(|until_ms| *until_ms > now_ms)
+    }
+
+    fn enter(&mut self, own: PeerId, arrival: Arrival<'_>, now_ms: u64) -> Entry {
+        let Arrival { peer, addrs, ips, source, is_met } = arrival;
+        if peer == own || self.is_distrusted(&peer, now_ms) {
+            return Entry::Refused;
+        }
+        let inserted = match is_met {
+            true => self.table.insert(peer, peer.key().0, ips),
+            false => self.table.insert_unmet(peer, peer.key().0, ips),
+        };
+        match inserted {
+            Inserted::New => {
+                self.candidates.remove(&peer);
+                // Whoever was alone has a network to walk through now.
+                self.has_joined &= self.table.len() > 1;
+                let facts = Facts {
+                    addrs,
+                    record: None,
+                    source,
+                    is_announced: false,
+                    since_ms: now_ms,
+                    failures: 0,
+                    first_failure_ms: 0,
+                    rtt: None,
+                };
+                self.facts.insert(peer, facts);
+                self.is_changed = true;
+                self.forget_pushed_out();
+                Entry::New
+            }
+            // It claimed another network than it is in, and there it would not have been taken.
+            Inserted::GroupFull if self.facts.contains_key(&peer) && !self.table.contains(&peer, &peer.key().0) => {
+                self.remove(&peer);
+                self.has_refused = true;
+                Entry::Forgotten
+            }
+            Inserted::Known | Inserted::GroupFull if self.facts.contains_key(&peer) => {
+                if let Some(facts) = self.facts.get_mut(&peer)
+                    && facts.addrs != addrs
+                {
+                    facts.addrs = addrs;
+                    self.is_changed = true;
+                }
+                Entry::Known
+            }
+            _ => {
+                self.has_refused = true;
+                Entry::Refused
+            }
+        }
+    }
+
+    /// The table makes room for a nearer node by dropping another, and does not say whom.
+    fn forget_pushed_out(&mut self) {
+        if self.facts.len() > self.table.len() {
+            let table = &self.table;
+            self.facts.retain(|peer, _| table.contains(peer, &peer.key().0));
+            self.has_refused = true;
+        }
+    }
+
+    fn remove(&mut self, peer: &PeerId) -> bool {
+        let was_there = self.table.remove(peer, &peer.key().0);
+        if self.facts.remove(peer).is_some() {
+            self.is_changed = true;
+        }
+        was_there
+    }
+}
+
+impl Facts {
+    fn keep_record(&mut self, record: PeerRecord) {
+        let is_newer = self.record.as_ref().is_none_or(|known| record.sequence >= known.sequence);
+        if is_newer {
+            self.record = Some(record);
+        }
     }
 }
 

@@ -3,34 +3,23 @@
 pub(crate) mod admission;
 pub(crate) mod codec;
 mod dial_filter;
-mod half_open;
 mod no_records;
-mod security;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use libp2p::core::muxing::StreamMuxerBox;
-use libp2p::core::transport::Boxed;
-use libp2p::core::upgrade::Version;
 use libp2p::identity::Keypair;
 use libp2p::swarm::NetworkBehaviour;
-use libp2p::{
-    PeerId, StreamProtocol, Swarm, SwarmBuilder, Transport as _, identify, kad, ping, quic, request_response, tcp,
-    yamux,
-};
+use libp2p::{StreamProtocol, Swarm, SwarmBuilder, identify, kad, noise, ping, request_response, tcp, tls, yamux};
 use ron_kernel::{Metrics, Snapshot};
 use ron_types::limits::dht as limits;
 
 use crate::config::LiveOptions;
-use crate::convert::Scope;
 use crate::metrics::Counts;
 use crate::network::admission::Admission;
 use crate::network::codec::IndexCodec;
 use crate::network::dial_filter::DialFilter;
-use crate::network::half_open::HalfOpen;
 use crate::network::no_records::NoRecords;
-use crate::network::security::Security;
 
 /// Protocol of the membership. A network of its own: whoever shares an id with another network merges with it.
 pub(crate) const KAD_PROTOCOL: StreamProtocol = StreamProtocol::new("/macronode/kad/1.0.0");
@@ -66,7 +55,7 @@ pub(crate) fn build(
     counts: &Arc<Counts>,
     metrics: &Arc<Metrics>,
 ) -> Result<Swarm<Behaviour>, String> {
-    let (refresh, scope) = (live.get().value.refresh_interval, Scope::of(live.get().value.addr.ip(), &[]));
+    let (refresh, with_loopback) = (live.get().value.refresh_interval, live.get().value.addr.ip().is_loopback());
     let admission = Admission::new(live.clone(), metrics);
     let protocols = |pair: &Keypair| Protocols {
         admission,
@@ -90,11 +79,15 @@ pub(crate) fn build(
     };
     let swarm = SwarmBuilder::with_existing_identity(keypair)
         .with_tokio()
-        .with_other_transport(over_tcp)
+        .with_tcp(tcp::Config::default().nodelay(true), (noise::Config::new, tls::Config::new), multiplexer)
         .map_err(|error| format!("the transport over TCP: {error}"))?
-        .with_other_transport(over_quic)
-        .map_err(|error| format!("the transport over QUIC: {error}"))?
-        .with_behaviour(|pair| DialFilter::new(protocols(pair), scope))
+        .with_quic_config(|mut config| {
+            (config.max_stream_data, config.max_connection_data) = QUIC_WINDOWS;
+            config.max_concurrent_stream_limit = limits::STREAMS_MAX as u32;
+            config.handshake_timeout = limits::HANDSHAKE_TIMEOUT;
+            config
+        })
+        .with_behaviour(|pair| DialFilter::new(protocols(pair), with_loopback))
         .map_err(|error| format!("the protocols: {error}"))?
         .with_swarm_config(|config| {
             config
@@ -105,25 +98,6 @@ pub(crate) fn build(
         .with_connection_timeout(limits::HANDSHAKE_TIMEOUT)
         .build();
     Ok(swarm)
-}
-
-type Opened<M> = (PeerId, M);
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-fn over_tcp(pair: &Keypair) -> Result<Boxed<Opened<StreamMuxerBox>>, BoxError> {
-    let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
-    let secured = tcp.upgrade(Version::V1Lazy).authenticate(Security::new(pair)?).multiplex(multiplexer());
-    let bounded = HalfOpen::new(secured, limits::HANDSHAKES_MAX);
-    Ok(bounded.map(|(peer, streams), _| (peer, StreamMuxerBox::new(streams))).boxed())
-}
-
-fn over_quic(pair: &Keypair) -> Boxed<Opened<StreamMuxerBox>> {
-    let mut config = quic::Config::new(pair);
-    (config.max_stream_data, config.max_connection_data) = QUIC_WINDOWS;
-    config.max_concurrent_stream_limit = limits::STREAMS_MAX as u32;
-    config.handshake_timeout = limits::HANDSHAKE_TIMEOUT;
-    let bounded = HalfOpen::new(quic::tokio::Transport::new(config), limits::HANDSHAKES_MAX);
-    bounded.map(|(peer, streams), _| (peer, StreamMuxerBox::new(streams))).boxed()
 }
 
 fn multiplexer() -> yamux::Config {

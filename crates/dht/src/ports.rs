@@ -4,7 +4,6 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use ron_store::wire::{Question, Reply};
 use ron_store::{Key, PeerId, Possession, Record};
-use ron_types::Error;
 
 /// Keeps the records that this node answers with. Calls may read the disk: they run where waiting is allowed.
 pub trait Records: Send + Sync + 'static {
@@ -16,19 +15,12 @@ pub trait Records: Send + Sync + 'static {
     fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession>;
 
     /// Takes records that another node wants kept, or that an answer brought; their signatures hold. Returns how many
-    /// were taken: fewer means that the others are not wanted. Busy if there is no room for some of them now; it does
-    /// no harm to offer all of them again.
-    fn offer(&self, records: Vec<Record>) -> Result<usize, Error>;
+    /// were taken: fewer means that there was no room for the others, or that newer ones are held.
+    fn offer(&self, records: Vec<Record>) -> usize;
 
     /// Records held whose keys are in `from..=to`, in the order of their keys, as they may be given to others now. A
     /// result shorter than `max` is the last of the range.
     fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held>;
-
-    /// Whether a record that is held is what it was when it was taken: a disk may have changed it since, and whoever
-    /// places such a record is trusted no more.
-    fn is_sound(&self, _record: &Record) -> bool {
-        true
-    }
 }
 
 /// A record that this node holds.

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use ron_kernel::{TaskContext, TaskError, TaskResult, clock};
 use ron_lookup::{PeerTable, Region, Sweep};
-use ron_store::{Key, PeerId, Record};
-use ron_types::limits::dht as limits;
-use tokio::sync::Semaphore;
+use ron_store::{Key, PeerId};
 
 use crate::ports::Held;
-use crate::shared::{Rank, Shared, ToPlace};
+use crate::shared::{Shared, ToPlace};
 
 /// Records read at once.
 const PAGE: usize = 512;
@@ -33,7 +31,6 @@ pub(crate) async fn republisher(context: TaskContext, shared: Arc<Shared>) -> Ta
     let mut before: Option<PeerTable<PeerId>> = None;
     let mut now_known = shared.members.table();
     let mut cycle = 0;
-    let on_the_way = Arc::new(Semaphore::new(limits::SWEPT_AT_ONCE_MAX));
     context.ready().await;
     loop {
         tokio::select! {
@@ -46,16 +43,12 @@ pub(crate) async fn republisher(context: TaskContext, shared: Arc<Shared>) -> Ta
             current = plan();
             sweep = Sweep::new(current.0.as_millis() as u64, current.1, now_ms());
         }
-        while !context.is_stopping()
-            && let Some(region) = sweep.next(now_ms(), shared.members.met_count())
-        {
+        while let Some(region) = sweep.next(now_ms(), shared.members.len()) {
             let now = shared.members.table();
             let change = Change { before: before.as_ref(), now: &now, own: shared.own, replication: current.1 };
-            let republishing = republish(&shared, &on_the_way, region, &change);
-            tokio::select! {
-                biased;
-                () = context.stopping() => break,
-                done = context.beating(republishing) => done?,
+            context.beating(republish(&context, &shared, region, &change)).await?;
+            if context.is_stopping() {
+                break;
             }
         }
         if sweep.cycles() != cycle {
@@ -97,28 +90,27 @@ impl Change<'_> {
 }
 
 async fn republish(
+    context: &TaskContext,
     shared: &Arc<Shared>,
-    on_the_way: &Arc<Semaphore>,
     region: Region,
     change: &Change<'_>,
 ) -> Result<(), TaskError> {
     let (mut from, to) = (Key(region.from), Key(region.to));
     loop {
-        let mut held = page(shared, from, to).await?;
+        let held = page(shared, from, to).await?;
         let is_last = held.len() < PAGE;
         let Some(last) = held.last().map(|held| held.record.key()) else { return Ok(()) };
         // A page may end amid the records of a key: they come again with the next one, unless they fill it alone.
         let is_one_key = held.first().is_some_and(|first| first.record.key() == last);
-        if !is_last && !is_one_key {
-            held.retain(|held| held.record.key() != last);
-        }
-        // What this node publishes waits for nobody else's.
-        held.sort_by_key(|held| !held.is_own);
-        let given = held.into_iter().map(|held| (change.receivers(&held.record.key(), held.is_own), held));
-        let given = given.filter(|(at, _)| !at.is_empty()).collect();
-        for (at, Held { record, is_own }) in sound(shared, given).await? {
-            let rank = if is_own { Rank::Own } else { Rank::Others };
-            place(shared, on_the_way, record, rank, at).await;
+        for Held { record, is_own } in held {
+            let key = record.key();
+            if !is_last && !is_one_key && key == last {
+                break;
+            }
+            let at = change.receivers(&key, is_own);
+            if !at.is_empty() && !place(context, shared, ToPlace { record, at: Some(at) }).await {
+                return Ok(());
+            }
         }
         let next = if is_one_key { after(last) } else { Some(last) };
         match next.filter(|next| !is_last && *next <= to) {
@@ -135,26 +127,17 @@ async fn page(shared: &Arc<Shared>, from: Key, to: Key) -> Result<Vec<Held>, Tas
     reading.await.map_err(|error| TaskError::Failed(format!("reading records ended: {error}")))
 }
 
-/// Of the records that shall be given to others, those that are what they were when they were taken.
-async fn sound(
-    shared: &Arc<Shared>,
-    mut given: Vec<(Vec<PeerId>, Held)>,
-) -> Result<Vec<(Vec<PeerId>, Held)>, TaskError> {
-    let Some(records) = shared.records.get().map(Arc::clone).filter(|_| !given.is_empty()) else { return Ok(given) };
-    let verifying = tokio::task::spawn_blocking(move || {
-        given.retain(|(_, held)| records.is_sound(&held.record));
-        given
-    });
-    verifying.await.map_err(|error| TaskError::Failed(format!("verifying records ended: {error}")))
-}
-
-/// Hands a record to the placer as soon as it has room for it.
-async fn place(shared: &Shared, on_the_way: &Arc<Semaphore>, record: Record, rank: Rank, at: Vec<PeerId>) {
-    let swept = Arc::clone(on_the_way).acquire_owned().await.ok();
-    let mut to_place = ToPlace::new(record, rank, Some(at), swept);
-    while let Err((returned, _)) = shared.keep.offer_or_return(to_place) {
-        to_place = returned;
-        tokio::time::sleep(FULL_WAIT).await;
+/// Hands a record to the placer, waiting while it has no room; false if the node leaves first.
+async fn place(context: &TaskContext, shared: &Shared, mut to_place: ToPlace) -> bool {
+    loop {
+        match shared.keep.offer_or_return(to_place) {
+            Ok(()) => return true,
+            Err((returned, _)) => to_place = returned,
+        }
+        tokio::select! {
+            () = context.stopping() => return false,
+            () = tokio::time::sleep(FULL_WAIT) => {}
+        }
     }
 }
 

@@ -1,27 +1,22 @@
 //! What the DHT's tasks and its handle share, and what they send each other.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use libp2p::request_response::ResponseChannel;
-use ron_cells::Sequence;
 use ron_kernel::bus::Broadcast;
 use ron_kernel::queue::{Payload, QueueSender};
 use ron_kernel::{Deadline, KernelHandle, Snapshot, clock};
-use ron_store::wire::{Answer, AskError, Request};
+use ron_store::wire::{Answer, AskError, Reply, Request};
 use ron_store::{Multiaddr, PeerId, PeerRecord, Record};
 use ron_transport::NodeKey;
-use ron_types::limits::dht as limits;
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use crate::config::LiveOptions;
-use crate::convert::{Reach, ip_of, reach_of};
 use crate::members::Members;
 use crate::metrics::Counts;
-use crate::network::codec::Carried;
 use crate::ports::{Gossip, Records};
 use crate::words::DhtEvent;
 
@@ -56,10 +51,6 @@ pub(crate) struct Shared {
     pub own_record_changed: Notify,
     /// Told when the bootstrap list is to be dialled now.
     pub rejoin: Notify,
-    /// Told when other addresses of others are dialled than before.
-    pub networks_changed: Notify,
-    /// Numbers of what this node says of itself.
-    pub sequence: Sequence,
     pub is_server: AtomicBool,
 }
 
@@ -69,8 +60,6 @@ pub(crate) enum Order {
     Send(Sending),
     /// Connect to a node, and say when it has said what it is, or why it cannot be reached.
     Dial { peer: PeerId, addrs: Vec<Multiaddr>, done: Option<Reached> },
-    /// The operator named a node: it has places that others do not have, and is connected to.
-    Name { peer: PeerId, addrs: Vec<Multiaddr> },
     /// A node announced itself and is known now.
     Enter { peer: PeerId, addrs: Vec<Multiaddr> },
     /// A node is no longer known.
@@ -99,7 +88,7 @@ pub(crate) struct Sending {
 pub(crate) struct Asked {
     pub peer: PeerId,
     pub request: Request,
-    pub channel: ResponseChannel<Carried>,
+    pub channel: ResponseChannel<Answer>,
     /// After this nobody waits for the answer.
     pub by: Deadline,
     pub bytes: usize,
@@ -107,38 +96,21 @@ pub(crate) struct Asked {
 
 /// An answer for another node.
 pub(crate) struct Answering {
-    pub peer: PeerId,
-    pub channel: ResponseChannel<Carried>,
-    /// The answer as it is sent.
-    pub bytes: Vec<u8>,
+    pub channel: ResponseChannel<Answer>,
+    pub answer: Answer,
 }
 
 /// A record on its way to nodes near its key.
 pub(crate) struct ToPlace {
     pub record: Record,
-    pub rank: Rank,
     /// Nodes to give it to; none for the nearest ones.
     pub at: Option<Vec<PeerId>>,
-    /// Length of the record as it is sent.
-    bytes: usize,
-    /// Its part of what a sweep may have on its way; none if a caller wants it placed.
-    _swept: Option<OwnedSemaphorePermit>,
 }
 
-/// What is placed first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rank {
-    /// What was published at this node.
-    Own,
-    /// What this node keeps for others.
-    Others,
-}
-
-impl ToPlace {
-    pub fn new(record: Record, rank: Rank, at: Option<Vec<PeerId>>, swept: Option<OwnedSemaphorePermit>) -> Self {
-        ToPlace { bytes: record.encode().len(), record, rank, at, _swept: swept }
-    }
-}
+/// Bytes of a proof of possession, about.
+const POSSESSION_BYTES: usize = 3 * 1024;
+/// What a record takes in memory, about: a provider record with two addresses.
+const RECORD_BYTES: usize = 512;
 
 impl Payload for Order {
     fn bytes(&self) -> usize {
@@ -154,13 +126,17 @@ impl Payload for Asked {
 
 impl Payload for Answering {
     fn bytes(&self) -> usize {
-        self.bytes.len()
+        match &self.answer {
+            Answer::Reply(Reply { records, closer }) => records.len() * RECORD_BYTES + closer.len() * 48,
+            Answer::Possession(Some(_)) => POSSESSION_BYTES,
+            _ => 0,
+        }
     }
 }
 
 impl Payload for ToPlace {
     fn bytes(&self) -> usize {
-        self.bytes
+        RECORD_BYTES
     }
 }
 
@@ -172,18 +148,6 @@ impl Shared {
     /// Wall-clock time, which records are dated with.
     pub fn now_ms(&self) -> u64 {
         clock::unix_millis()
-    }
-
-    /// Where others reach this node, best first.
-    pub fn own_addrs(&self) -> Vec<Multiaddr> {
-        let live = self.live.get();
-        told_addrs(&live.value.announced(), live.value.addr.ip(), &self.listen_addrs.load())
-    }
-
-    /// A number for what this node says of itself now: the time, and above all numbers before.
-    pub fn next_sequence(&self, now_ms: u64) -> u64 {
-        self.sequence.skip_past(now_ms.saturating_sub(1));
-        self.sequence.next()
     }
 
     /// Nodes that keep one record.
@@ -198,64 +162,5 @@ impl Shared {
         tracing::warn!(%peer, "a node sent a forged record; it is left alone for a while");
         // If there is no room, its next misdeed is met the same way.
         let _ = self.orders.offer(Order::Expel { peer });
-    }
-}
-
-/// Where others are told to find a node: at what its operator announces, then where it listens, public addresses first.
-/// Link-local addresses mean another machine on every link, and loopback is told only by a node that is made to listen
-/// there.
-fn told_addrs(announced: &[Multiaddr], configured: IpAddr, listens: &[Multiaddr]) -> Vec<Multiaddr> {
-    let reach = |addr: &&Multiaddr| match ip_of(addr).and_then(reach_of) {
-        Some(reach @ (Reach::Public | Reach::Private)) => Some(reach),
-        Some(reach @ Reach::Loopback) if configured.is_loopback() => Some(reach),
-        _ => None,
-    };
-    let mut told: Vec<Multiaddr> = announced.to_vec();
-    let mut listens: Vec<&Multiaddr> = listens.iter().filter(|addr| reach(addr).is_some()).collect();
-    listens.sort_by_key(|addr| (reach(addr), (*addr).clone()));
-    for addr in listens {
-        if !told.contains(addr) {
-            told.push(addr.clone());
-        }
-    }
-    told.truncate(limits::ADDRESSES_PER_PEER_MAX);
-    told
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::convert::over_tcp;
-
-    fn addrs(texts: &[&str]) -> Vec<Multiaddr> {
-        texts.iter().map(|text| text.parse().expect("an address")).collect()
-    }
-
-    #[test]
-    fn a_node_that_listens_everywhere_tells_where_others_reach_it_public_addresses_first() {
-        let everywhere = IpAddr::from([0, 0, 0, 0]);
-        let listens = addrs(&[
-            "/ip4/127.0.0.1/tcp/4001",
-            "/ip4/169.254.1.1/tcp/4001",
-            "/ip4/172.17.0.1/tcp/4001",
-            "/ip4/203.0.113.9/tcp/4001",
-            "/ip6/fe80::1/tcp/4001",
-            "/ip4/203.0.113.9/udp/4001/quic-v1",
-            "/ip6/::1/tcp/4001",
-        ]);
-        let reached = ["/ip4/203.0.113.9/tcp/4001", "/ip4/203.0.113.9/udp/4001/quic-v1", "/ip4/172.17.0.1/tcp/4001"];
-        assert_eq!(told_addrs(&[], everywhere, &listens), addrs(&reached));
-        // What the operator announces comes before all of them, once.
-        let outside = addrs(&["/ip4/198.51.100.7/tcp/9", "/ip4/172.17.0.1/tcp/4001"]);
-        let told = told_addrs(&outside, everywhere, &listens);
-        assert_eq!(told, [&outside[..], &addrs(&reached[..2])].concat());
-        // However many networks it is in.
-        let private = (0..40_u8).map(|net| over_tcp(([10, 0, net, 1], 4001).into()));
-        let many: Vec<Multiaddr> = private.chain(listens).collect();
-        let told = told_addrs(&[], everywhere, &many);
-        assert_eq!((told.len(), &told[..2]), (limits::ADDRESSES_PER_PEER_MAX, &addrs(&reached[..2])[..]));
-        // The nodes of one machine know each other by loopback.
-        let loopback = addrs(&["/ip4/127.0.0.1/tcp/4001"]);
-        assert_eq!(told_addrs(&[], [127, 0, 0, 1].into(), &loopback), loopback);
     }
 }

@@ -20,9 +20,7 @@ use ron_types::limits::dht as limits;
 use tokio::sync::oneshot;
 
 use crate::config::Mode;
-use crate::convert::{
-    Reach, Scope, dialable, ip_of, keypair_of, ours, over_quic, over_tcp, reach_of, tcp_port_of, theirs,
-};
+use crate::convert::{dialable, ip_of, keypair_of, ours, over_quic, over_tcp, tcp_port_of, theirs};
 use crate::members::Entry;
 use crate::network::{self, Behaviour, BehaviourEvent, KAD_PROTOCOL, codec};
 use crate::shared::{Answering, Order, Reached, Shared};
@@ -100,8 +98,7 @@ impl Network {
         })?;
         // The connections of an earlier life ended with it.
         shared.members.disconnect_all();
-        shared.members.set_scope(Scope::of(addr.ip(), &[]));
-        let announced = shared.live.get().value.announced();
+        shared.members.allow_loopback(addr.ip().is_loopback());
         let mut network = Network {
             swarm,
             outbound: Outbound::new(Arc::clone(&shared)),
@@ -115,11 +112,8 @@ impl Network {
             dials: Vec::new(),
             pushes: 0,
         };
-        let is_reached = is_reached_by_itself(addr.ip()) || !announced.is_empty();
-        network.set_server(mode == Mode::Server || (mode == Mode::Auto && is_reached));
-        for address in announced {
-            network.swarm.add_external_address(address);
-        }
+        let ip = addr.ip();
+        network.set_server(mode == Mode::Server || (mode == Mode::Auto && (ip.is_loopback() || is_global(ip))));
         network.enter_known();
         Ok(network)
     }
@@ -127,7 +121,7 @@ impl Network {
     /// What an earlier life knew is known to this one.
     fn enter_known(&mut self) {
         for view in self.shared.members.views() {
-            if let (true, Some(peer)) = (self.shared.members.is_met(&view.peer), theirs(&view.peer)) {
+            if let Some(peer) = theirs(&view.peer) {
                 self.enter(peer, &view.addrs);
             }
         }
@@ -146,12 +140,6 @@ impl Network {
         match order {
             Order::Send(sending) => self.outbound.take(&mut self.swarm, sending),
             Order::Dial { peer, addrs, done } => self.dial(peer, &addrs, done),
-            Order::Name { peer, addrs } => {
-                if let Some(theirs) = theirs(&peer) {
-                    self.swarm.behaviour_mut().admission.name(theirs, addrs.iter().filter_map(ip_of));
-                }
-                self.dial(peer, &addrs, None);
-            }
             Order::Enter { peer, addrs } => {
                 if let Some(peer) = theirs(&peer) {
                     self.enter(peer, &addrs);
@@ -176,8 +164,7 @@ impl Network {
             self.dialled(&peer, &Ok(()));
             return;
         }
-        // What others said was looked at where it came from; the operator says what he likes.
-        let addrs = dialable(addrs, Scope::OPERATOR);
+        let addrs = dialable(addrs, true);
         let options = DialOpts::peer_id(peer).addresses(addrs).extend_addresses_through_behaviour().build();
         match self.swarm.dial(options) {
             // It is being dialled already, and how that ends is told.
@@ -227,7 +214,6 @@ impl Network {
             SwarmEvent::NewListenAddr { address, .. } => self.on_listening(address),
             SwarmEvent::ExpiredListenAddr { address, .. } => {
                 self.listen_addrs.retain(|known| *known != address);
-                self.follow_own_networks();
                 self.publish_addrs();
             }
             SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if listener_id == self.tcp => {
@@ -259,20 +245,11 @@ impl Network {
         }
         let ip = ip_of(&address);
         self.listen_addrs.push(address);
-        if self.mode == Mode::Auto && ip.is_some_and(is_reached_by_itself) {
+        let is_reached = ip.is_some_and(|ip| ip.is_loopback() || is_global(ip));
+        if self.mode == Mode::Auto && is_reached {
             self.set_server(true);
         }
-        self.follow_own_networks();
         self.publish_addrs();
-    }
-
-    /// The networks that this node is in decide which addresses of others it dials.
-    fn follow_own_networks(&mut self) {
-        let scope = Scope::of(self.shared.live.get().value.addr.ip(), &self.listen_addrs);
-        self.swarm.behaviour_mut().set_scope(scope);
-        if self.shared.members.set_scope(scope) {
-            self.shared.networks_changed.notify_one();
-        }
     }
 
     fn on_connected(&mut self, peer: &libp2p::PeerId, endpoint: &ConnectedPoint) {
@@ -362,7 +339,7 @@ impl Network {
                 }
                 let known =
                     self.shared.members.record_of(&peer, now_ms + limits::PEER_RECORD_TTL.as_millis() as u64 / 2);
-                if known.is_none_or(|record| !self.shared.members.is_at(&peer, &record.addrs)) {
+                if known.is_none_or(|record| dialable(&record.addrs, true) != addrs) {
                     self.outbound.ask_who_it_is(&mut self.swarm, peer_id, peer);
                 }
             }
@@ -398,16 +375,24 @@ impl Network {
 /// Signs anew what this node says of itself: nothing while it keeps no records for others.
 pub(crate) fn renew_own_record(shared: &Shared) {
     let now_ms = shared.now_ms();
-    let addrs = shared.own_addrs();
-    let is_told = shared.is_server() && !addrs.is_empty();
+    let addrs = dialable(shared.listen_addrs.load().iter(), true);
     let expires_ms = now_ms + limits::PEER_RECORD_TTL.as_millis() as u64;
-    let sign = || PeerRecord::sign(addrs, shared.next_sequence(now_ms), expires_ms, &shared.options.key).ok();
-    shared.own_record.store(is_told.then(sign).flatten().map(Arc::new));
+    let is_told = shared.is_server() && !addrs.is_empty();
+    let record = is_told.then(|| PeerRecord::sign(addrs, now_ms, expires_ms, &shared.options.key).ok()).flatten();
+    shared.own_record.store(record.map(Arc::new));
     shared.own_record_changed.notify_one();
 }
 
-/// Whether a node that listens here can be taken to be reached, though nobody has been there: from anywhere, or by the
-/// nodes of its machine.
-fn is_reached_by_itself(ip: std::net::IpAddr) -> bool {
-    matches!(reach_of(ip), Some(Reach::Public | Reach::Loopback))
+/// Whether an address is one that anybody can reach, unless a firewall stands before it.
+fn is_global(ip: std::net::IpAddr) -> bool {
+    match ip.to_canonical() {
+        std::net::IpAddr::V4(ip) => {
+            let [a, b, ..] = ip.octets();
+            let is_shared = a == 100 && (64..128).contains(&b);
+            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || is_shared)
+        }
+        std::net::IpAddr::V6(ip) => {
+            !(ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unspecified())
+        }
+    }
 }

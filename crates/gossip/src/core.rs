@@ -17,9 +17,6 @@ use crate::shell::{Misbehaviour, PublishError, Published, Shell};
 use crate::turn::{Shared, Totals, Turn};
 use crate::wire::{Body, Message};
 
-/// Frames of a peer that are given up within this time are asked for together.
-const LOSSES_SHARE: Micros = 2_000_000;
-
 /// The lanes of one engine.
 pub struct Core {
     shared: Shared,
@@ -131,7 +128,6 @@ impl Core {
             config,
             me,
             epoch,
-            born_ms: epoch,
             wall_clock: (epoch, now),
             own_latest: epoch.saturating_sub(1),
             peers: Peers::default(),
@@ -149,14 +145,8 @@ impl Core {
 
     /// What the wall clock shows in milliseconds. Told now and then, since it may be set while the node runs: a machine
     /// that starts before it knows the time, or slept, would otherwise refuse the lives of all others.
-    /// A node whose clock was far ahead, and whose messages others refuse for that, begins anew where it is set right.
-    pub fn set_wall_clock<S: Shell>(&mut self, now: Micros, wall_ms: u64, shell: &mut S) {
-        self.shared.set_wall_clock(now, wall_ms);
-        let mut turn = Turn { now, shared: &mut self.shared, shell };
-        for lane in self.lanes.iter_mut().flatten() {
-            lane.leave_life_ahead(&mut turn);
-            self.next_at = self.next_at.min(lane.due());
-        }
+    pub fn set_wall_clock(&mut self, now: Micros, wall_ms: u64) {
+        self.shared.wall_clock = (wall_ms, now);
     }
 
     /// A session to a peer is up. False if the peer is up already, or there are as many as there may be.
@@ -176,17 +166,6 @@ impl Core {
         let mut turn = Turn { now, shared: &mut self.shared, shell };
         for lane in self.lanes.iter_mut().flatten() {
             lane.peer_down(&mut turn, session);
-            self.next_at = self.next_at.min(lane.due());
-        }
-    }
-
-    /// Frames of a peer were given up before they came here: what was in them is asked for, lane by lane, since nothing
-    /// that comes later need show that it is missing. Once for what is lost within two seconds: an engine without room
-    /// is not to be given more for it.
-    pub fn frames_lost(&mut self, now: Micros, peer: &Peer) {
-        let Some(session) = self.shared.peers.session(peer) else { return };
-        for lane in self.lanes.iter_mut().flatten() {
-            lane.exchange_summaries(now.saturating_add(LOSSES_SHARE), session);
             self.next_at = self.next_at.min(lane.due());
         }
     }
@@ -326,9 +305,6 @@ impl Core {
         payloads: impl Iterator<Item = &'a Bytes>,
         shell: &mut S,
     ) -> Option<Vec<Seal>> {
-        if self.shared.peers.len() == 0 {
-            return None; // made when somebody comes who asks for them
-        }
         let at = self.own_lane(now, lane, shell).ok()?;
         let lane = self.lanes[at].as_mut()?;
         lane.seals(&mut Turn { now, shared: &mut self.shared, shell }, payloads)

@@ -2,7 +2,6 @@
 
 mod news;
 mod partial;
-mod proof;
 mod push;
 mod receive;
 mod repair;
@@ -14,7 +13,6 @@ use bytes::Bytes;
 
 use crate::FAN_OUT_MAX;
 use crate::budget::Bucket;
-use crate::config::Signatures;
 use crate::core::{Held, HeldMessage, Link, Standing, Trace};
 use crate::link::LinkState;
 use crate::names::{self, LaneName, Micros, MsgId, Origin};
@@ -24,7 +22,7 @@ use crate::ring::{Ring, RingEntry, Stored};
 use crate::seal::Seal;
 use crate::shares::Opener;
 use crate::shell::{Delivered, Outcomes, Published, SendOutcome, Shell, SlowConsumer};
-use crate::turn::{Proof, Shared, Turn};
+use crate::turn::{Shared, Turn};
 use crate::wire::{self, Key, Message};
 use news::News;
 use partial::Partial;
@@ -152,8 +150,7 @@ impl Lane {
         if self.links.get(session.slot()).is_none_or(|link| link.session != session) {
             return;
         }
-        let serves = self.links[session.slot()].serves.len();
-        turn.shared.release_serves(session, serves);
+        turn.shared.totals.serves -= self.links[session.slot()].serves.len();
         self.links[session.slot()] = LinkState::nobody();
         self.eager.retain(|slot| usize::from(*slot) != session.slot());
         self.tree.peer_down(session);
@@ -237,10 +234,7 @@ impl Lane {
         let stored = Stored::publish(&self.name, &key, seal.as_ref(), payload);
         let hashes = stored.hashes().cloned();
         let mut outcomes = Outcomes::default();
-        // One that is published when nobody is there gets its seal when somebody asks for it.
-        let is_bare = seal.is_none() && turn.shared.config.signatures != Signatures::Off;
-        let proof = if is_bare { Proof::Heard } else { Proof::NotAsked };
-        let message = Waiting { stored, hops: 0, from: Session::NONE, push: true, proof };
+        let message = Waiting { stored, hops: 0, from: Session::NONE, push: true };
         self.append(turn, Next { origin: at, seq, message }, Some(&mut outcomes));
         turn.shared.counts.published += 1;
         Ok(Published { epoch, seq, outcomes, hashes })
@@ -249,7 +243,7 @@ impl Lane {
     /// Puts the next message of an origin into the ring, hands it to the node and sends it on. Messages leave in the
     /// order of the ring, so a hole is mended once, where it arose, and not again at every node behind.
     fn append<S: Shell>(&mut self, turn: &mut Turn<'_, S>, next: Next, outcomes: Option<&mut Outcomes>) {
-        let Next { origin: at, seq, message: Waiting { stored, hops, from, push, proof } } = next;
+        let Next { origin: at, seq, message: Waiting { stored, hops, from, push } } = next;
         if !self.partials.is_empty() {
             // It came another way, or the order begins after it: what else came of it is of no use.
             self.drop_partials(turn, |partial| partial.origin == at && partial.seq <= seq);
@@ -257,7 +251,6 @@ impl Lane {
         let Some(origin) = self.origins.get_mut(at) else { return };
         let (epoch, arrival) = (origin.epoch, self.ring.tip());
         (origin.next, origin.started, origin.used_at) = (seq + 1, true, turn.now);
-        origin.has_unproven |= proof == Proof::Unproven;
         origin.held.push_back((seq, arrival));
         self.used_at = turn.now;
         let way_before = self.tree.lead(turn.now, (origin.id, at), from);
@@ -265,12 +258,10 @@ impl Lane {
         let delivered = Delivered { lane, origin, epoch, seq, hops, arrival, stored: &stored };
         turn.shell.deliver(&self.name, delivered);
         turn.shared.counts.delivered += 1;
-        let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, proof, stored };
+        let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, stored };
         turn.shared.totals.ring_bytes += entry.bytes();
         self.ring.push(entry);
-        let relays = hops < turn.shared.config.hops_max
-            && proof != Proof::Unproven
-            && self.is_passed_on(turn.shared, turn.now, at, epoch);
+        let relays = hops < turn.shared.config.hops_max && self.is_passed_on(turn.shared, turn.now, at, epoch);
         if push && relays {
             self.push_out(turn, arrival, from != Session::NONE, outcomes);
         } else {

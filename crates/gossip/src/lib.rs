@@ -29,7 +29,6 @@ pub use seal::{SEAL_BATCH_MAX, SIGNATURE_BYTES, Seal, SignedText};
 pub use shell::{
     Delivered, DisconnectReason, Misbehaviour, Outcomes, PublishError, Published, SendOutcome, Shell, SlowConsumer,
 };
-pub use turn::life_after;
 
 /// Largest name of a lane, in bytes.
 pub const LANE_NAME_BYTES_MAX: usize = 80;

@@ -42,7 +42,7 @@ macro_rules! shown_as_hex {
 shown_as_hex!(Peer, Origin, MsgId);
 
 impl MsgId {
-    pub(crate) fn of(leaf: &Leaf) -> Self {
+    fn of(leaf: &Leaf) -> Self {
         let mut id = [0; 16];
         id.copy_from_slice(&leaf[..16]);
         MsgId(id)

@@ -8,7 +8,6 @@ use crate::names::{Micros, Origin};
 use crate::peers::Session;
 use crate::ring::Stored;
 use crate::shares::Opener;
-use crate::turn::Proof;
 
 /// Claims kept of one origin.
 pub(crate) const CLAIMS_MAX: usize = 4;
@@ -23,7 +22,6 @@ pub(crate) struct Waiting {
     pub(crate) from: Session,
     /// Whether it is pushed on when its turn comes, or only announced.
     pub(crate) push: bool,
-    pub(crate) proof: Proof,
 }
 
 /// What a waiting message costs beside its bytes: its node in the tree, half full at worst, and its allocation.
@@ -157,17 +155,6 @@ pub(crate) struct OriginState {
     pub(crate) had_lives: bool,
     /// This node has known an earlier life of it.
     pub(crate) is_reborn: bool,
-    /// The ring may hold messages of it that others would not take.
-    pub(crate) has_unproven: bool,
-    /// The latest life that was known here and not far ahead of the clock: none gives way to one as old.
-    pub(crate) floor: u64,
-    /// The life far ahead of the clock that gave way last, and the number of its next message: should it come back,
-    /// nothing of it is taken twice.
-    pub(crate) gave_way: Option<(u64, u64)>,
-    /// Until then nothing that others say of it without proof is believed where it is a neighbour.
-    pub(crate) disputed_until: Micros,
-    /// The last session of its own that it spoke on.
-    pub(crate) spoke_on: Session,
     pub(crate) waiting: BTreeMap<u64, Waiting>,
     pub(crate) repair: Option<Box<Repair>>,
     /// The last question, so that its answer is not taken for a needless push.
@@ -188,11 +175,6 @@ impl OriginState {
             former: None,
             had_lives: false,
             is_reborn: false,
-            has_unproven: false,
-            floor: 0,
-            gave_way: None,
-            disputed_until: 0,
-            spoke_on: Session::NONE,
             waiting: BTreeMap::new(),
             repair: None,
             last_asked: None,
@@ -218,11 +200,8 @@ impl OriginState {
     /// What the ring holds of this life becomes that of the life before. A life that left nothing there takes nobody's
     /// place: peers that make lives up must not hide what was published.
     pub(crate) fn begin_life(&mut self, epoch: u64) {
-        let (before, reached) = (std::mem::replace(&mut self.epoch, epoch), self.next);
-        self.next = self.gave_way.filter(|(life, _)| *life == epoch).map_or(1, |(_, next)| next);
-        if epoch < before {
-            self.gave_way = Some((before, reached));
-        }
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        self.next = 1;
         self.is_reborn |= before > 0;
         if !self.held.is_empty() {
             self.had_lives = true;

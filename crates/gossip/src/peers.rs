@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use crate::budget::{Bucket, Rate};
 use crate::config::CoreConfig;
-use crate::names::{Micros, Origin, Peer};
+use crate::names::{Micros, Peer};
 
 /// One session to a peer: its place, and how often that place was given out before. What names a session never means
 /// the next one in the same place.
@@ -38,10 +38,6 @@ pub(crate) struct PeerState {
     struck_at: Micros,
     silent_at: Option<Micros>,
     openings: Bucket,
-    /// Questions of it that wait for their answers, in all lanes.
-    pub(crate) serves: usize,
-    /// It was told of that this peer does not sign.
-    pub(crate) is_known_unproven: bool,
 }
 
 /// The peers by place and by name.
@@ -74,16 +70,7 @@ impl Peers {
         let before = self.left.iter().position(|(left, _)| *left == id).and_then(|at| self.left.remove(at));
         let openings = before.map_or_else(|| Bucket::full(config.openings, now), |(_, openings)| openings);
         let (strikes, struck_at, silent_at) = (0, now, None);
-        self.slots[slot] = Some(PeerState {
-            id,
-            session,
-            strikes,
-            struck_at,
-            silent_at,
-            openings,
-            serves: 0,
-            is_known_unproven: false,
-        });
+        self.slots[slot] = Some(PeerState { id, session, strikes, struck_at, silent_at, openings });
         self.by_id.insert(id, slot as u16);
         Some(session)
     }
@@ -115,16 +102,6 @@ impl Peers {
 
     pub(crate) fn id(&self, session: Session) -> Option<Peer> {
         self.get(session).map(|peer| peer.id)
-    }
-
-    /// Whether a session is the origin's own: what comes over it as the origin's is the origin's word.
-    pub(crate) fn is_own_session(&self, session: Session, origin: &Origin) -> bool {
-        self.get(session).is_some_and(|peer| peer.id.0 == origin.0)
-    }
-
-    /// Number of sessions that are up.
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
     }
 
     /// Takes one of a peer's openings; the peer if it has one left.

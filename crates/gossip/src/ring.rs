@@ -7,8 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::names::{self, LaneName, MsgId};
 use crate::peers::Session;
-use crate::seal::{Leaf, Seal};
-use crate::turn::Proof;
+use crate::seal::Seal;
 use crate::wire::{self, HASH_BYTES, Key};
 use crate::{CHUNK_BYTES, SHARED_BYTES_MIN};
 
@@ -112,40 +111,10 @@ impl Stored {
 
     /// The id of the message.
     pub(crate) fn msg_id(&self, lane: &LaneName, key: &Key) -> MsgId {
-        MsgId::of(&self.leaf(lane, key))
-    }
-
-    /// The full hash of the message, which a seal is about.
-    pub(crate) fn leaf(&self, lane: &LaneName, key: &Key) -> Leaf {
         let Key { origin, epoch, seq } = key;
         match self {
-            Stored::Whole { message, head } => names::leaf(origin, *epoch, lane, *seq, &message[*head..]),
-            Stored::Chunked(chunked) => names::leaf_of_chunks(origin, *epoch, lane, *seq, &chunked.hashes),
-        }
-    }
-
-    /// What it travels with to prove its origin, if it does.
-    pub(crate) fn seal(&self) -> Option<Seal> {
-        wire::seal_of(match self {
-            Stored::Whole { message, .. } => message,
-            Stored::Chunked(chunked) => &chunked.head,
-        })
-    }
-
-    /// The same message with a seal, as its origin sends it.
-    pub(crate) fn sealed(&self, lane: &LaneName, key: &Key, seal: Seal) -> Stored {
-        match self {
-            Stored::Whole { message, head } => {
-                let (message, head) = wire::encode_data(lane, key, 1, Some(&seal), &message[*head..]);
-                Stored::Whole { message, head }
-            }
-            Stored::Chunked(chunked) => {
-                let (size, hashes) = (self.payload_bytes() as u32, chunked.hashes.clone());
-                let head = wire::ChunkHead { key: *key, hops: 1, seal: Some(seal), size, hashes: hashes.clone() };
-                let head = wire::Message { lane: *lane, body: wire::Body::ChunkHead(head) }.encode();
-                let (chunks, chunk_head) = (chunked.chunks.clone(), chunked.chunk_head);
-                Stored::Chunked(Arc::new(Chunked { head, hashes, chunks, chunk_head }))
-            }
+            Stored::Whole { message, head } => names::msg_id(origin, *epoch, lane, *seq, &message[*head..]),
+            Stored::Chunked(chunked) => names::msg_id_of_chunks(origin, *epoch, lane, *seq, &chunked.hashes),
         }
     }
 }
@@ -162,7 +131,6 @@ pub(crate) struct RingEntry {
     pub(crate) from: Session,
     /// Copies that came later.
     pub(crate) duplicates: u32,
-    pub(crate) proof: Proof,
     pub(crate) stored: Stored,
 }
 
@@ -224,16 +192,6 @@ impl Ring {
 
     pub(crate) fn get_mut(&mut self, arrival: u64) -> Option<&mut RingEntry> {
         self.entries.get_mut(arrival.checked_sub(self.base)? as usize)
-    }
-
-    /// Puts another form in place of a message; the bytes that it grew by.
-    pub(crate) fn replace(&mut self, arrival: u64, stored: Stored) -> usize {
-        let Some(entry) = self.get_mut(arrival) else { return 0 };
-        let before = entry.bytes();
-        entry.stored = stored;
-        let grown = entry.bytes().saturating_sub(before);
-        self.bytes += grown;
-        grown
     }
 
     /// Lets the oldest message go.

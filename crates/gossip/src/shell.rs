@@ -30,10 +30,6 @@ pub trait Shell {
         false
     }
 
-    /// A peer publishes messages that nobody else would take from here, since they are not signed. Told once for each
-    /// session.
-    fn unproven(&mut self, _peer: &Peer) {}
-
     /// Whether somebody here hears a lane. Asked when a lane has to go for another.
     fn is_heard(&self, _lane: &LaneName) -> bool {
         false

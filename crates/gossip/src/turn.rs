@@ -5,7 +5,6 @@ use hashbrown::HashMap;
 use crate::config::{CoreConfig, Signatures};
 use crate::core::Counts;
 use crate::lane::PARTIAL_OVERHEAD_BYTES;
-use crate::link::SERVES_MAX;
 use crate::names::{Micros, Origin, Peer};
 use crate::peers::{Peers, Session};
 use crate::recall::Recall;
@@ -19,14 +18,9 @@ const EPOCH_TAKEN_AHEAD_MS: u64 = 24 * HOUR_MS;
 /// A life that began later than this is neither passed on nor announced: what is at the edge here is beyond it for a
 /// neighbour whose clock is behind, and would only be refused there.
 const EPOCH_RELAYED_AHEAD_MS: u64 = 23 * HOUR_MS;
-/// No own life is begun later than this, whatever peers say they know: others have to pass it on. One that turns out to
-/// be later, since the clock was ahead and was set right, is given up for one that begins now.
+/// No own life is begun later than this, whatever peers say they know: others have to pass it on.
 const EPOCH_OWN_AHEAD_MS: u64 = 22 * HOUR_MS;
-/// A life that is known here and later than this gives way to an earlier one: its origin will not begin a life after
-/// it, or has given it up. An hour before the bound of the origin's own clock, since clocks differ.
-const EPOCH_YIELDS_AHEAD_MS: u64 = 21 * HOUR_MS;
-const _: () = assert!(EPOCH_YIELDS_AHEAD_MS < EPOCH_OWN_AHEAD_MS && EPOCH_OWN_AHEAD_MS < EPOCH_RELAYED_AHEAD_MS);
-const _: () = assert!(EPOCH_RELAYED_AHEAD_MS < EPOCH_TAKEN_AHEAD_MS);
+const _: () = assert!(EPOCH_OWN_AHEAD_MS < EPOCH_RELAYED_AHEAD_MS && EPOCH_RELAYED_AHEAD_MS < EPOCH_TAKEN_AHEAD_MS);
 /// Strikes for what no honest peer sends.
 const STRIKES_INVALID: u32 = 16;
 
@@ -43,20 +37,12 @@ pub(crate) struct Totals {
     pub(crate) serves: usize,
 }
 
-/// The life that a node begins after another one of it, when the wall clock shows this many milliseconds: a later one,
-/// unless the other is so far ahead that nobody takes what comes after it.
-pub fn life_after(last: u64, wall_ms: u64) -> u64 {
-    if last > wall_ms.saturating_add(EPOCH_OWN_AHEAD_MS) { wall_ms } else { wall_ms.max(last.saturating_add(1)) }
-}
-
 /// What the lanes share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: CoreConfig,
     pub(crate) me: Origin,
     pub(crate) epoch: u64,
-    /// When this node began, in milliseconds of the wall clock as it is known now.
-    pub(crate) born_ms: u64,
     /// What the wall clock showed in milliseconds, and when; first when the core was made, however late its first event
     /// is.
     pub(crate) wall_clock: (u64, Micros),
@@ -86,7 +72,7 @@ impl Shared {
 
     /// The life that a lane of this node begins with now: later than any before it.
     pub(crate) fn next_own_epoch(&mut self, now: Micros) -> u64 {
-        self.own_latest = life_after(self.own_latest, self.wall_ms(now));
+        self.own_latest = self.wall_ms(now).max(self.own_latest.saturating_add(1));
         self.own_latest
     }
 
@@ -121,21 +107,6 @@ impl Shared {
         self.is_ahead_by_at_most(now, epoch, EPOCH_OWN_AHEAD_MS)
     }
 
-    /// Whether a life that is known here gives way to an earlier one.
-    pub(crate) fn yields(&self, now: Micros, epoch: u64) -> bool {
-        !self.is_ahead_by_at_most(now, epoch, EPOCH_YIELDS_AHEAD_MS)
-    }
-
-    /// Takes up what the wall clock shows. Lives that were begun by a clock far ahead no longer count for what this
-    /// node begins next.
-    pub(crate) fn set_wall_clock(&mut self, now: Micros, wall_ms: u64) {
-        self.wall_clock = (wall_ms, now);
-        self.born_ms = self.born_ms.min(wall_ms);
-        if !self.may_be_own_past(now, self.own_latest) {
-            (self.own_latest, self.epoch) = (wall_ms.saturating_sub(1), self.epoch.min(wall_ms));
-        }
-    }
-
     fn is_ahead_by_at_most(&self, now: Micros, epoch: u64, bound_ms: u64) -> bool {
         epoch <= self.wall_ms(now).saturating_add(bound_ms)
     }
@@ -145,30 +116,6 @@ impl Shared {
         let share = self.partial_shares.get(peer).copied().unwrap_or(0);
         let fits_share = share == 0 || share + size <= self.config.partial_bytes_max / PARTIAL_SHARES;
         fits_share && self.totals.partial_bytes + size + PARTIAL_OVERHEAD_BYTES <= self.config.partial_bytes_max
-    }
-
-    /// The session of an origin that is a neighbour.
-    pub(crate) fn session_of(&self, origin: &Origin) -> Option<Session> {
-        self.peers.session(&Peer(origin.0))
-    }
-
-    /// Whether a peer may have one more question wait for its answer: while it has less than its part. One part is left
-    /// to whoever comes next, so that nobody finds all places taken.
-    pub(crate) fn take_serve(&mut self, session: Session) -> bool {
-        let part = SERVES_MAX / (self.peers.len() + 1);
-        let is_free = self.totals.serves < SERVES_MAX;
-        let Some(peer) = self.peers.get_mut(session).filter(|peer| is_free && peer.serves < part) else { return false };
-        peer.serves += 1;
-        self.totals.serves += 1;
-        true
-    }
-
-    /// Gives the places of a peer's questions back.
-    pub(crate) fn release_serves(&mut self, session: Session, serves: usize) {
-        self.totals.serves -= serves;
-        if let Some(peer) = self.peers.get_mut(session) {
-            peer.serves -= serves;
-        }
     }
 
     /// Takes room for a message in chunks; false if there is none for this peer.
@@ -199,9 +146,6 @@ impl Shared {
             // An honest peer passes on what others made up, so a refusal is all there is.
             Misbehaviour::UnknownPeer | Misbehaviour::TooManyOpenings | Misbehaviour::Unsigned => 0,
         };
-        if strikes == 0 {
-            return offence; // nothing to judge, and earlier strikes go on fading
-        }
         self.counts.strikes += u64::from(strikes);
         let now_struck = self.peers.get_mut(session).map(|peer| peer.strike(now, strikes));
         self.judge(session, now_struck);
@@ -236,20 +180,6 @@ impl Shared {
     }
 }
 
-/// How a message that was taken is known to be its origin's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
-    /// Nobody here asks for it, or it is this node's own.
-    NotAsked,
-    /// It came on the origin's own session when nobody else was there: its seal is looked at before it is passed on. An
-    /// own message of such a time gets its seal then.
-    Heard,
-    /// Its seal is good.
-    Checked,
-    /// It came on the origin's own session without a good seal: nobody else would take it.
-    Unproven,
-}
-
 /// One event at one moment.
 pub(crate) struct Turn<'a, S> {
     pub(crate) now: Micros,
@@ -259,53 +189,29 @@ pub(crate) struct Turn<'a, S> {
 
 impl<S: Shell> Turn<'_, S> {
     /// Refuses a message that is not proven to be its origin's, where this node looks at signatures. `leaf` is only
-    /// computed where there is a seal to check. What comes on the origin's own session needs none: it is looked at only
-    /// if there is somebody to pass it on to, who would hold a false one against this node.
+    /// computed where there is one to check.
     pub(crate) fn check_seal(
         &mut self,
         session: Session,
         origin: &Origin,
         seal: Option<&Seal>,
         leaf: impl FnOnce() -> Leaf,
-    ) -> Result<Proof, Misbehaviour> {
-        let is_own_word = self.shared.peers.is_own_session(session, origin);
-        let is_required = self.shared.config.signatures == Signatures::Require;
+    ) -> Result<(), Misbehaviour> {
         let Some(seal) = seal else {
-            return match is_required {
-                false => Ok(Proof::NotAsked),
-                true if is_own_word => {
-                    self.tell_unproven(session);
-                    Ok(Proof::Unproven)
-                }
-                true => Err(self.shared.offence(self.now, session, Misbehaviour::Unsigned)),
+            return match self.shared.config.signatures {
+                Signatures::Require => Err(self.shared.offence(self.now, session, Misbehaviour::Unsigned)),
+                Signatures::Off | Signatures::Sign => Ok(()),
             };
         };
-        if is_own_word && self.shared.peers.len() == 1 {
-            return Ok(Proof::Heard);
-        }
-        if self.verify(origin, seal, &leaf()) {
-            return Ok(Proof::Checked);
+        let text = seal.text(&leaf());
+        let shell = &mut *self.shell;
+        if self.shared.verified.holds(origin, &text, seal, || shell.verify(origin, &text, seal.signature())) {
+            return Ok(());
         }
         Err(self.shared.offence(self.now, session, Misbehaviour::Forged))
     }
 
-    fn tell_unproven(&mut self, session: Session) {
-        if let Some(peer) = self.shared.peers.get_mut(session)
-            && !std::mem::replace(&mut peer.is_known_unproven, true)
-        {
-            let id = peer.id;
-            self.shell.unproven(&id);
-        }
-    }
-
-    /// Whether a seal is the origin's.
-    pub(crate) fn verify(&mut self, origin: &Origin, seal: &Seal, leaf: &Leaf) -> bool {
-        let text = seal.text(leaf);
-        let shell = &mut *self.shell;
-        self.shared.verified.holds(origin, &text, seal, || shell.verify(origin, &text, seal.signature()))
-    }
-
-    /// Seals for messages of this node; none where it does not sign.
+    /// Seals for messages that are published now; none where this node does not sign.
     pub(crate) fn seal(&mut self, leaves: impl Iterator<Item = Leaf>) -> Option<Vec<Seal>> {
         if self.shared.config.signatures == Signatures::Off {
             return None;

@@ -262,11 +262,6 @@ pub fn peek_lane(message: &[u8]) -> Result<&[u8], WireError> {
     message.get(2..2 + length).ok_or(WireError::TooShort)
 }
 
-/// Whether an encoded message is data or a part of it, and no word about data.
-pub fn is_data(message: &[u8]) -> bool {
-    matches!(message.first(), Some(1..=3 | 13 | 14))
-}
-
 /// The number of a lane's flow and engine, from the bytes of its name.
 pub fn flow_of(lane: &[u8]) -> Result<u64, WireError> {
     LaneName::from_bytes(lane).map(|lane| lane.flow()).map_err(|_| WireError::Lane)
@@ -384,15 +379,6 @@ impl Body {
             }
         }
     }
-}
-
-/// The seal of an encoded message of data or head of chunks, if it has one.
-pub(crate) fn seal_of(message: &Bytes) -> Option<Seal> {
-    if !matches!(message.first(), Some(13 | 14)) {
-        return None;
-    }
-    let at = 2 + usize::from(*message.get(1)?) + DATA_FIXED;
-    Seal::decode(&mut message.slice(at.min(message.len())..)).ok()
 }
 
 /// Encodes whole data in one buffer and gives it with the length of its head: the ring keeps this one copy, hands its

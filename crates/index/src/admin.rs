@@ -1,10 +1,10 @@
-//! What operators do: remove documents; pin, unpin, reindex, each once for an idempotency key, each told to observers.
+//! What operators do: pin, unpin, reindex, each once for an idempotency key, each told to observers.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use ron_store::{Applied, Change, ContentId, Subject};
+use ron_store::{Applied, Change};
 use ron_types::limits::index::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_WINDOW};
 use ron_types::{Error, Kind};
 
@@ -84,17 +84,16 @@ impl Shared {
         let change = match request.action {
             AdminAction::Pin => Some(Change::Pin(subject)),
             AdminAction::Unpin => Some(Change::Unpin(subject)),
-            AdminAction::Reindex | AdminAction::Remove => None,
+            AdminAction::Reindex => None,
         };
         let was_pinned = match (&request.action, request.subject.clone()) {
-            (AdminAction::Reindex | AdminAction::Remove, _) => false,
+            (AdminAction::Reindex, _) => false,
             (_, subject) => self.read(move |store| store.is_pinned(&subject)).await?,
         };
         let changed = match request.action {
             AdminAction::Pin => !was_pinned,
             AdminAction::Unpin => was_pinned,
             AdminAction::Reindex => true,
-            AdminAction::Remove => return Err(Error::new(Kind::Schema, "documents are removed by their route")),
         };
         // Before it is remembered: whoever finds no room for it comes back with the same key, and must not be told that
         // it was done.
@@ -115,18 +114,6 @@ impl Shared {
             }
         }
         Ok(AdminDone { changed, replayed: false })
-    }
-
-    /// Removes a document, unless something holds it.
-    pub async fn remove_manifest(&self, by: &str, id: ContentId) -> Result<(), Error> {
-        match self.ingest(Update::single(vec![Change::Forget(id)])).await? {
-            Applied::Same => return Err(Error::new(Kind::NotFound, "this node keeps no such document")),
-            applied => drop(published(applied)?),
-        }
-        let (action, subject, by) = (AdminAction::Remove, Subject::Content(id), by.to_owned());
-        let request = AdminRequest { action, subject, by, idempotency_key: None };
-        self.audit(request, AdminDone { changed: true, replayed: false });
-        Ok(())
     }
 
     /// Forgets what is cached about a subject and has it looked up anew.

@@ -17,11 +17,6 @@ fn hedge_time() -> ValueKind {
     time(lookup::HEDGE_AFTER_MIN.as_millis() as u64, lookup::HEDGE_AFTER_MAX.as_millis() as u64)
 }
 
-fn providers_per_key() -> ValueKind {
-    let (least, most) = records::PROVIDERS_PER_KEY_BOUNDS;
-    whole(least as u64, most as u64)
-}
-
 /// The index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -95,11 +90,7 @@ pub struct Options {
     /// or in amnesia mode memory, takes up to about three times as much. 0 means 4GiB, or 128MiB in amnesia mode.
     #[schemars(extend("x-setting" = process(size(0, 1024 * GIB))))]
     pub records_bytes_max: Size,
-    /// Provider records that the store keeps of one content. Where there are more, a draw decides among strangers.
-    #[schemars(extend("x-setting" = process(providers_per_key())))]
-    pub providers_per_key_max: usize,
-    /// Disk, or in amnesia mode memory, for documents; more are refused. One in sixteen is for bearers of
-    /// `index:admin`. What is not pinned, provided or named by the node goes after 48 hours.
+    /// Disk, or in amnesia mode memory, for documents; more are refused.
     #[schemars(extend("x-setting" = process(size(MIB, 1024 * GIB))))]
     pub manifests_bytes_max: Size,
     /// Memory in which the store keeps pages of its file.
@@ -206,7 +197,6 @@ impl Default for Options {
             upstreams: Vec::new(),
             records_max: records::RECORDS_MAX,
             records_bytes_max: Size(0),
-            providers_per_key_max: records::PROVIDERS_PER_KEY_MAX,
             manifests_bytes_max: Size(records::MANIFESTS_BYTES_MAX),
             store_cache_bytes: Size(records::STORE_CACHE_BYTES),
             error_window_s: lookup::BREAKER_WINDOW.as_secs(),
@@ -228,7 +218,6 @@ impl Options {
                 bytes => bytes,
             },
             manifests_bytes_max: self.manifests_bytes_max.bytes(),
-            providers_per_key_max: self.providers_per_key_max,
             cache_bytes: self.store_cache_bytes.bytes(),
         }
     }

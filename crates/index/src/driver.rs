@@ -8,14 +8,12 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use ron_kernel::Deadline;
 use ron_lookup::{Action, AskEnd, Candidate, Conclusion, Event, Finished, Guards as _, HedgeLimits, Lookup, Verdict};
-use ron_store::{ContentId, PeerId, Record};
-use ron_types::limits::index::PROVIDERS_MAX;
+use ron_store::{ContentId, PeerId};
 use ron_types::limits::lookup::{CLOSER_MAX, NEAREST};
-use ron_types::limits::records::WIRE_RECORDS_MAX;
 use tokio::time::{Instant, sleep_until};
 
 use crate::judge::{Judge, Worth};
-use crate::ports::{AskError, Network, Parts, Question, Reply, TargetClass, TargetId};
+use crate::ports::{AskError, Network, Question, Reply, TargetClass, TargetId};
 use crate::query::Breadth;
 use crate::shared::Shared;
 use crate::words::AskView;
@@ -40,18 +38,6 @@ struct Ask {
     target: TargetId,
     started_ms: u64,
     answer: BoxFuture<'static, Result<Reply, AskError>>,
-    /// What comes of the answer before its end.
-    parts: Parts,
-}
-
-/// What the lookup goes on with.
-enum Heard {
-    /// Records of an answer that is still coming.
-    Part(TargetId, Vec<Record>),
-    /// The end of an answer.
-    Answer(TargetId, Result<Reply, AskError>),
-    /// It is time to look again.
-    Tick,
 }
 
 /// Looks a question up until the deadline; `found` hears of every reply that holds something new. Routers are asked for
@@ -77,26 +63,16 @@ pub(crate) async fn drive(
         if let Some(finished) = drive.step(event) {
             return Driven { finished, course: drive.course() };
         }
-        event = loop {
-            match drive.next().await {
-                Heard::Tick => break Event::Tick,
-                Heard::Part(target, records) => match judge.hear(records, records_max(&target), shared.unix_ms()) {
-                    Worth::Satisfactory => found(judge),
-                    Worth::Empty => {}
-                    Worth::Forged => {
-                        drive.asks.retain(|ask| ask.target != target);
-                        break answered(shared, target, Worth::Forged, &[]);
-                    }
-                },
-                Heard::Answer(target, Ok(reply)) => {
-                    let worth = judge.hear(reply.records, records_max(&target), shared.unix_ms());
-                    if worth == Worth::Satisfactory {
-                        found(judge);
-                    }
-                    break answered(shared, target, worth, &reply.closer);
+        event = match drive.next().await {
+            None => Event::Tick,
+            Some((target, Ok(reply))) => {
+                let worth = judge.hear(reply.records, shared.unix_ms());
+                if worth == Worth::Satisfactory {
+                    found(judge);
                 }
-                Heard::Answer(target, Err(error)) => break Event::Failed { target, transient: may_pass(error) },
+                answered(shared, target, worth, &reply.closer)
             }
+            Some((target, Err(error))) => Event::Failed { target, transient: may_pass(error) },
         };
     }
 }
@@ -111,9 +87,8 @@ impl Drive<'_> {
         for action in actions {
             match action {
                 Action::Ask { target, budget_ms, .. } => {
-                    let parts = Parts::default();
-                    let answer = self.ask(&target, Duration::from_millis(budget_ms), parts.clone());
-                    self.asks.push(Ask { target, started_ms: now_ms, answer, parts });
+                    let answer = self.ask(&target, Duration::from_millis(budget_ms));
+                    self.asks.push(Ask { target, started_ms: now_ms, answer });
                 }
                 Action::Cancel { target } => self.asks.retain(|ask| ask.target != target),
                 Action::WakeAt(at_ms) => self.wake_at = self.shared.instant_of(at_ms),
@@ -123,7 +98,7 @@ impl Drive<'_> {
         end
     }
 
-    fn ask(&self, target: &TargetId, budget: Duration, parts: Parts) -> BoxFuture<'static, Result<Reply, AskError>> {
+    fn ask(&self, target: &TargetId, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>> {
         let question = self.question.clone();
         let options = &self.shared.options;
         match target {
@@ -133,7 +108,7 @@ impl Drive<'_> {
             },
             TargetId::Upstream(name) => match options.upstreams.iter().find(|upstream| upstream.name() == &**name) {
                 Some(upstream) => match self.shared.upstream_question(&question, self.content) {
-                    Some(question) => upstream.ask_in_parts(question, budget, parts),
+                    Some(question) => upstream.ask(question, budget),
                     None => Box::pin(std::future::ready(Err(AskError::Unsupported))),
                 },
                 None => Box::pin(std::future::ready(Err(AskError::Unreachable))),
@@ -141,27 +116,22 @@ impl Drive<'_> {
         }
     }
 
-    /// The next answer, or what has come of one; or the word that it is time to look again.
-    async fn next(&mut self) -> Heard {
+    /// The next answer; none when it is time to look again.
+    async fn next(&mut self) -> Option<(TargetId, Result<Reply, AskError>)> {
         let asks = &mut self.asks;
         // A handful at most, so that polling all of them costs less than keeping track of who woke up.
         let answer = poll_fn(|cx| {
             for place in 0..asks.len() {
-                let answer = asks[place].answer.as_mut().poll(cx);
-                // The end of an answer has all its parts again.
-                if let Poll::Ready(answer) = answer {
-                    return Poll::Ready(Heard::Answer(asks.swap_remove(place).target, answer));
-                }
-                if let Poll::Ready(records) = asks[place].parts.poll_take(cx) {
-                    return Poll::Ready(Heard::Part(asks[place].target.clone(), records));
+                if let Poll::Ready(answer) = asks[place].answer.as_mut().poll(cx) {
+                    return Poll::Ready((asks.swap_remove(place).target, answer));
                 }
             }
             Poll::Pending
         });
         tokio::select! {
             biased;
-            heard = answer => heard,
-            () = sleep_until(self.wake_at) => Heard::Tick,
+            answer = answer => Some(answer),
+            () = sleep_until(self.wake_at) => None,
         }
     }
 
@@ -271,14 +241,6 @@ fn hedge_limits(
         retries_max: live.retry_max,
         retry_jitter_ms: (millis(live.retry_jitter.0), millis(live.retry_jitter.1)),
         ..paced
-    }
-}
-
-/// Records of one answer that are looked at. A router's are what this node made of bounded bytes itself.
-fn records_max(target: &TargetId) -> usize {
-    match target.class() {
-        TargetClass::Peer => WIRE_RECORDS_MAX,
-        TargetClass::Upstream => PROVIDERS_MAX,
     }
 }
 

@@ -201,18 +201,10 @@ impl Shared {
         }
     }
 
-    /// Records of the store that answer a query. One that stands alone would be believed whatever a flipped bit made of
-    /// it; of providers there are many, and who asks them verifies the content.
+    /// Records of the store that answer a query.
     pub async fn stored_records(&self, query: &Query, now_ms: u64) -> Result<Vec<Record>, Error> {
         let question = query.question();
-        self.read(move |store| {
-            let mut records = stored(store, &question, now_ms)?;
-            if !matches!(question, Question::Providers(_)) {
-                records.retain(|record| store.is_still_signed(record));
-            }
-            Ok(records)
-        })
-        .await
+        self.read(move |store| stored(store, &question, now_ms)).await
     }
 
     /// What the store knows.
@@ -256,7 +248,10 @@ impl Shared {
             }
             What::Name(record) => until(record.expires_ms),
             What::Peer(record) => until(record.expires_ms),
-            What::Ipns(record) => until(record.validity_ms()).min(record.ttl()),
+            What::Ipns(record) => {
+                let own = record.ttl_ns().map_or(Duration::MAX, Duration::from_nanos);
+                until(record.validity_ms()).min(own)
+            }
         }
     }
 

@@ -14,13 +14,12 @@ use ron_store::{
 };
 use ron_types::Error;
 use ron_types::limits::index::ANSWER_MARGIN;
-use ron_types::limits::records::WIRE_RECORDS_MAX;
 
 use crate::admission::QuestionSlot;
 use crate::config::{Access, LiveOptions};
 use crate::find::{Answer, Asked, Begun, stored};
 use crate::ports::{NearPeer, Question, Reply};
-use crate::prefetch::{Refresh, Why, query};
+use crate::prefetch::query;
 use crate::publish::refused;
 use crate::query::{Breadth, Query, What};
 use crate::shared::Shared;
@@ -29,8 +28,8 @@ use crate::stream::{ProviderStream, Search};
 use crate::watchers::Watch;
 use crate::words::{
     AdminDone, AdminRequest, AskView, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView,
-    NameAnswer, Outcome, PeerAnswer, PeerView, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, Single,
-    Source, TargetView,
+    NameAnswer, Outcome, PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, Single, Source,
+    TargetView,
 };
 use crate::work::Asker;
 
@@ -250,16 +249,10 @@ impl Index {
         Ok(outcome)
     }
 
-    /// Keeps a document; gives its hash. It goes 48 hours after nothing holds it any more: no pin, nothing that the
-    /// node provides, no name of it.
+    /// Keeps a document; gives its hash.
     pub async fn publish_manifest(&self, tenant: &str, bytes: Bytes) -> Result<ContentId, Error> {
-        self.keep_manifest(tenant, bytes, false).await
-    }
-
-    /// As [`Index::publish_manifest`]; the operator's may also use the room that is left to the operator.
-    pub async fn keep_manifest(&self, tenant: &str, bytes: Bytes, is_operators: bool) -> Result<ContentId, Error> {
         let length = bytes.len() as u64;
-        let content = self.shared.publish_manifest(bytes, is_operators).await?;
+        let content = self.shared.publish_manifest(bytes).await?;
         self.count(tenant, PUBLICATIONS, 1);
         self.count(tenant, MANIFEST_BYTES, length);
         Ok(content)
@@ -269,16 +262,6 @@ impl Index {
     pub async fn manifest(&self, id: &ContentId) -> Result<Option<Bytes>, Error> {
         let id = *id;
         self.shared.read(move |store| store.manifest(&id)).await
-    }
-
-    /// Removes a document for an operator; NotFound if the node keeps none, Conflict if something holds it.
-    pub async fn remove_manifest(&self, by: &str, id: ContentId) -> Result<(), Error> {
-        self.shared.remove_manifest(by, id).await
-    }
-
-    /// Documents that this node keeps and their bytes, in order, from after this one on.
-    pub async fn manifests(&self, after: Option<ContentId>, max: usize) -> Result<Vec<(ContentId, usize)>, Error> {
-        self.shared.read(move |store| store.manifests(after.as_ref(), max)).await
     }
 
     /// Points a name of this node's namespace somewhere from now on: for this time, or where none is given until it is
@@ -346,7 +329,7 @@ impl Index {
         {
             self.count(tenant, RESOLVES, 1);
             return Ok(PeerAnswer {
-                record: Some(PeerView { peer: record.peer, addrs: record.addrs }),
+                record: Some(record),
                 outcome: Outcome::Found,
                 open_targets: 0,
                 age: Duration::ZERO,
@@ -355,42 +338,10 @@ impl Index {
                 course: Arc::default(),
             });
         }
-        if !options.fresh
-            && let Some(known) = self.known_as_provider(tenant, &peer).await?
-        {
-            return Ok(known);
-        }
         let answer = self.find_single(tenant, Query::Peer(peer), &peer, &options).await?;
         Ok(single(&answer, |what| match what {
-            What::Peer(record) => Some(PeerView { peer: record.peer, addrs: record.addrs.clone() }),
+            What::Peer(record) => Some(record.clone()),
             _ => None,
-        }))
-    }
-
-    /// Where a peer is reached that said so only as a provider; none if it has a record of its own here, which is the
-    /// better answer. Its own record is looked for meanwhile.
-    async fn known_as_provider(&self, tenant: &str, peer: &PeerId) -> Result<Option<PeerAnswer>, Error> {
-        let query = Query::Peer(*peer);
-        if self.shared.cache.get(&query).await.is_some_and(|known| matches!(known.what, What::Peer(_))) {
-            return Ok(None);
-        }
-        let (asked, now_ms) = (*peer, self.shared.unix_ms());
-        let found = self.shared.read(move |store| match store.peer(&asked, now_ms)? {
-            Some(_) => Ok(None),
-            None => store.provider_record_of(&asked, now_ms),
-        });
-        let Some(record) = found.await? else { return Ok(None) };
-        self.count(tenant, RESOLVES, 1);
-        // A full queue means that it is looked for when it is asked for next.
-        let _ = self.shared.refresh.offer(Refresh { query, content: None, shown: peer.to_string(), why: Why::Again });
-        Ok(Some(PeerAnswer {
-            record: Some(PeerView { peer: record.peer, addrs: record.addrs }),
-            outcome: Outcome::Found,
-            open_targets: 0,
-            age: Duration::ZERO,
-            source: Source::Store,
-            fresh_for: Duration::ZERO,
-            course: Arc::default(),
         }))
     }
 
@@ -490,21 +441,10 @@ impl Index {
     pub fn answer(&self, question: &Question, now_ms: u64) -> Reply {
         let records = stored(&self.shared.options.store, question, now_ms);
         // A store that fails knows nothing; the failure is counted and told where it is looked for.
-        let mut records: Vec<Record> = records.unwrap_or_else(|error| {
+        let records: Vec<Record> = records.unwrap_or_else(|error| {
             self.shared.store_failed(&error);
             Vec::new()
         });
-        // Of the many that one content may have, those that this node met are of most use, then the newest.
-        if records.len() > WIRE_RECORDS_MAX {
-            let is_unmet = |record: &Record| match record {
-                Record::Provider(record) => self.shared.targets.standing(&record.peer).0.success.is_none(),
-                _ => false,
-            };
-            records.sort_by_cached_key(is_unmet);
-            records.truncate(WIRE_RECORDS_MAX);
-        }
-        // A peer that is given one that a flipped bit changed trusts this node no more.
-        records.retain(|record| self.shared.options.store.is_still_signed(record));
         Reply { records, closer: Vec::new() }
     }
 

@@ -77,13 +77,9 @@ impl Update {
         Update { place: true, ..Update::single(vec![Change::Renew(record)]) }
     }
 
-    /// Keeps a document; the operator's may use the room that others may not.
-    pub fn manifest(content: ContentId, bytes: bytes::Bytes, is_operators: bool) -> Self {
-        let change = match is_operators {
-            true => Change::OperatorsManifest { content, bytes },
-            false => Change::Manifest { content, bytes },
-        };
-        let changes = vec![change];
+    /// Keeps a document.
+    pub fn manifest(content: ContentId, bytes: bytes::Bytes) -> Self {
+        let changes = vec![Change::Manifest { content, bytes }];
         Update { key: UpdateKey::Manifest(content), changes, place: false, waiters: Vec::new() }
     }
 
@@ -218,8 +214,7 @@ async fn stored(shared: &Shared, update: &Update) {
                 place(shared, record);
             }
         }
-        Some(Change::Forget(content)) => shared.forget(&Query::Providers(content.key())).await,
-        Some(Change::Manifest { content, .. } | Change::OperatorsManifest { content, .. }) => {
+        Some(Change::Manifest { content, .. }) => {
             let query = Query::Providers(content.key());
             shared.forget(&query).await;
             shared.watchers.tell(&query, &Notice::Manifest(*content));
@@ -265,10 +260,6 @@ pub(crate) fn published(applied: Applied) -> Result<PublishOutcome, Error> {
         Applied::Older => Ok(PublishOutcome::Older),
         Applied::Full => Err(full("the store")),
         Applied::KeyFull => Err(full("the list of providers of this content")),
-        Applied::Held => Err(Error::new(
-            Kind::Conflict,
-            "it is pinned, provided or named by this node: unpin it, withdraw it (unprovide) or remove the name first",
-        )),
         Applied::Refused => Err(Error::new(Kind::Schema, "the store refuses it: it is over or too large")),
     }
 }

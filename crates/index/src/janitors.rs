@@ -9,7 +9,6 @@ use ron_store::{Expired, Store};
 use ron_types::limits::index::BREAKER_ROLL;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::room;
 use crate::shared::Shared;
 use crate::words::IndexEvent;
 
@@ -59,7 +58,9 @@ async fn purge(shared: &Shared) {
     }
     let now_ms = shared.unix_ms();
     // In steps, with a pause between them: a million names that end in one hour hold up nobody who publishes.
-    while let Ok(Expired { dropped, has_more }) = shared.blocking(move |store| store.expire_some(now_ms)).await {
+    while let Ok(Expired { dropped: dropped @ 1.., has_more }) =
+        shared.blocking(move |store| store.expire_some(now_ms)).await
+    {
         tracing::debug!(dropped, "records that were over are dropped");
         if !has_more || shared.kernel.is_draining() {
             break;
@@ -68,20 +69,17 @@ async fn purge(shared: &Shared) {
     }
 }
 
-/// Rolls error windows, applies changed thresholds, notes the load, says when the store takes no more.
+/// Rolls error windows, applies changed thresholds, notes the load.
 pub(crate) async fn breaker_janitor(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
     context.ready().await;
     let mut changes = shared.live.watch();
-    let (mut ticks, mut told) = (interval(BREAKER_ROLL), room::Told::default());
+    let mut ticks = interval(BREAKER_ROLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             () = context.stopping() => return Ok(()),
-            _ = ticks.tick() => {
-                roll(&shared);
-                context.beating(room::look(&shared, &mut told)).await;
-            }
+            _ = ticks.tick() => roll(&shared),
             Ok(()) = changes.changed() => shared.targets.set_limits(shared.live.get().value.breaker),
             () = context.heartbeat() => {}
         }

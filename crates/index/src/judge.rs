@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ron_lookup::{ProviderFacts, rank};
 use ron_store::{PeerId, ProviderRecord, PublicKey, Record};
-use ron_types::limits::index::PROVIDERS_MAX;
+use ron_types::limits::index::CANDIDATES_MAX;
+use ron_types::limits::records::WIRE_RECORDS_MAX;
 
 use crate::ports::Question;
 use crate::possession::Possessions;
@@ -20,9 +21,8 @@ pub(crate) struct Judge {
     providers: BTreeMap<(PeerId, PublicKey), ProviderRecord>,
     /// The best record, for questions that have one.
     single: Option<Record>,
-    /// Digests of records that were verified: several targets keep the same record, and a signature costs fifty
-    /// microseconds.
-    verified: HashSet<[u8; 32]>,
+    /// Encodings that were verified: several targets keep the same record, and a signature costs fifty microseconds.
+    verified: HashSet<Vec<u8>>,
 }
 
 /// What the order of providers depends on beside their records.
@@ -58,20 +58,10 @@ impl Judge {
         Judge { question, providers: BTreeMap::new(), single: None, verified: HashSet::new() }
     }
 
-    /// Takes what this node's own store holds. It was verified when it came, and what stands alone again when it was
-    /// read.
-    pub fn know(&mut self, records: Vec<Record>, now_ms: u64) {
-        for record in records.into_iter().take(PROVIDERS_MAX) {
-            if self.question.is_answered_by(&record) && record.kept_until_ms() > now_ms {
-                self.take(&record, now_ms);
-            }
-        }
-    }
-
-    /// Takes the records of one reply, or of a part of it: at most so many.
-    pub fn hear(&mut self, records: Vec<Record>, max: usize, now_ms: u64) -> Worth {
+    /// Takes the records of one reply.
+    pub fn hear(&mut self, records: Vec<Record>, now_ms: u64) -> Worth {
         let mut holding = Vec::new();
-        for record in records.into_iter().take(max) {
+        for record in records.into_iter().take(WIRE_RECORDS_MAX) {
             if !self.question.is_answered_by(&record) {
                 continue;
             }
@@ -91,14 +81,14 @@ impl Judge {
         if record.kept_until_ms() <= now_ms {
             return Verified::Over;
         }
-        let digest = *blake3::hash(&record.encode()).as_bytes();
-        if self.verified.contains(&digest) {
+        let encoded = record.encode();
+        if self.verified.contains(&encoded) {
             return Verified::Yes;
         }
         if record.verify(now_ms).is_err() {
             return Verified::No;
         }
-        self.verified.insert(digest);
+        self.verified.insert(encoded);
         Verified::Yes
     }
 
@@ -116,7 +106,7 @@ impl Judge {
         let by = (provider.peer, provider.signer);
         match self.providers.get(&by) {
             Some(known) if !supersedes(provider, known) => {}
-            None if self.providers.len() >= PROVIDERS_MAX => {}
+            None if self.providers.len() >= CANDIDATES_MAX => {}
             _ => drop(self.providers.insert(by, provider.clone())),
         }
         is_live
@@ -185,7 +175,7 @@ fn ranked(records: &[ProviderRecord], ranking: &Ranking<'_>, now_ms: u64) -> Wha
     let providers: Vec<RankedProvider> = ranked
         .into_iter()
         // All that were looked at: a caller that filters must not be left with the best of those it does not want.
-        .take(PROVIDERS_MAX)
+        .take(CANDIDATES_MAX)
         .map(|ranked| RankedProvider {
             record: records[ranked.provider.2].clone(),
             score: ranked.score,

@@ -9,7 +9,6 @@ pub use ron_lookup::IpGroup;
 use ron_store::{ContentId, Key, Multiaddr, PeerId, Possession, Record};
 use ron_types::Error;
 
-pub use crate::parts::Parts;
 pub use ron_store::wire::{AskError, Question, Reply};
 
 /// Peers that keep records near their keys. Implemented over the DHT; scripted in tests.
@@ -70,16 +69,6 @@ pub trait Upstream: Send + Sync + 'static {
 
     /// Asks the router, which has `budget` to answer. Dropping the future cancels the question.
     fn ask(&self, question: UpstreamQuestion, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>>;
-
-    /// As [`Upstream::ask`], and hands on what has come while more is still coming. The reply has all of it again.
-    fn ask_in_parts(
-        &self,
-        question: UpstreamQuestion,
-        budget: Duration,
-        _parts: Parts,
-    ) -> BoxFuture<'static, Result<Reply, AskError>> {
-        self.ask(question, budget)
-    }
 }
 
 /// What a router of another network can be asked. It knows neither our names nor our records of peers.

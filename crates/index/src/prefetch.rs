@@ -66,8 +66,6 @@ pub(crate) async fn warmup_prefetcher(context: TaskContext, shared: Arc<Shared>)
         () = std::future::ready(()), if !is_wanted => {}
     }
     let mut under_way = FuturesUnordered::new();
-    // Apart from the others, which can be so many that no place of theirs is ever free.
-    let mut watched = FuturesUnordered::new();
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -80,12 +78,11 @@ pub(crate) async fn warmup_prefetcher(context: TaskContext, shared: Arc<Shared>)
             biased;
             () = context.stopping() => return Ok(()),
             Some(()) = under_way.next() => {}
-            Some(()) = watched.next() => {}
             refresh = shared.refresh.recv(), if has_room => under_way.push(look_again(&shared, refresh, true)),
             _ = ticks.tick() => {
-                let room = REFRESH_AT_ONCE.saturating_sub(watched.len()).min(WATCHED_LOOKED_UP_PER_SECOND);
-                let due = shared.watchers.due(room).into_iter();
-                watched.extend(due.map(|due| look_again(&shared, due, true)));
+                let room = REFRESH_AT_ONCE.saturating_sub(under_way.len()).min(WATCHED_LOOKED_UP_PER_SECOND);
+                let watched = shared.watchers.due(room).into_iter();
+                under_way.extend(watched.map(|watched| look_again(&shared, watched, true)));
             }
             () = context.heartbeat() => {}
         }
@@ -151,9 +148,6 @@ async fn look_again(shared: &Shared, refresh: Refresh, again: bool) {
             shared.watchers.tell_found(&query, &answer.finding.providers());
         }
         Ok(_) => {}
-        Err(error) => {
-            shared.watchers.not_looked_up(&query);
-            tracing::debug!(%error, subject = refresh.shown, "not looked up ahead");
-        }
+        Err(error) => tracing::debug!(%error, subject = refresh.shown, "not looked up ahead"),
     }
 }

@@ -8,7 +8,7 @@ use ron_store::{
     ProviderRecord, Record, RecordError, TTL_MAX_MS,
 };
 use ron_types::limits::dht::PEER_RECORD_TTL;
-use ron_types::limits::index::{INGEST_RESERVE, NAME_TTL, PROVIDER_TTL, STORE_FULL_RETRY};
+use ron_types::limits::index::{NAME_TTL, PROVIDER_TTL};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 use ron_types::{Error, Kind};
 
@@ -108,11 +108,7 @@ impl Shared {
     pub fn sign_own_peer(&self) -> Option<PeerRecord> {
         let (addrs, now_ms) = (self.addrs_now(&[]), self.unix_ms());
         let expires_ms = now_ms + PEER_RECORD_TTL.as_millis() as u64;
-        if addrs.is_empty() {
-            None
-        } else {
-            PeerRecord::sign(addrs, self.next_sequence(0), expires_ms, &self.options.key).ok()
-        }
+        if addrs.is_empty() { None } else { PeerRecord::sign(addrs, now_ms, expires_ms, &self.options.key).ok() }
     }
 
     /// Points a name of this node somewhere.
@@ -174,8 +170,8 @@ impl Shared {
         published(self.ingest(Update::of_record(record, true)).await?)
     }
 
-    /// Keeps a document; gives its hash. The operator's may use the room that others may not.
-    pub async fn publish_manifest(&self, bytes: Bytes, is_operators: bool) -> Result<ContentId, Error> {
+    /// Keeps a document; gives its hash.
+    pub async fn publish_manifest(&self, bytes: Bytes) -> Result<ContentId, Error> {
         let bytes_max = self.live.get().value.body_bytes_max;
         if bytes.len() > bytes_max {
             let detail = format!("a document of {} bytes; at most {bytes_max} are taken", bytes.len());
@@ -185,36 +181,27 @@ impl Shared {
             let _permit = self.gate.try_acquire(1)?;
             ContentId::of_bytes(&bytes)
         };
-        match self.ingest(Update::manifest(content, bytes, is_operators)).await? {
-            Applied::Full => Err(no_room_for_documents(is_operators)),
-            applied => published(applied).map(|_| content),
-        }
+        published(self.ingest(Update::manifest(content, bytes)).await?)?;
+        Ok(content)
     }
 
-    /// Records that a peer wants kept: those that hold are queued. Peers take no permit, which callers would miss: the
-    /// tasks that answer them are few. Nor do they take all places. Where there is no room for some of the records the
-    /// peer is told so, and offers all of them again.
+    /// Records that a peer wants kept: those that hold are queued.
     pub fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
+        let _permit = self.gate.try_acquire(1)?;
         let now_ms = self.unix_ms();
         let mut taken = 0;
         for record in records.into_iter().take(WIRE_RECORDS_MAX) {
-            if record.verify(now_ms).is_ok() {
-                self.ingest.offer_leaving(Update::of_record(record, false), INGEST_RESERVE)?;
-                taken += 1;
+            if record.verify(now_ms).is_err() {
+                continue;
+            }
+            match self.ingest.offer(Update::of_record(record, false)) {
+                Ok(()) => taken += 1,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
             }
         }
         Ok(taken)
     }
-}
-
-/// Documents that nothing holds go within days; who cannot wait has to make room.
-fn no_room_for_documents(is_operators: bool) -> Error {
-    let share = if is_operators { "" } else { ", of which a sixteenth is left to bearers of index:admin" };
-    let detail = format!(
-        "the store of documents (index.manifests_bytes_max{share}): remove some, unpin or withdraw what holds them, or \
-         raise the limit"
-    );
-    Error { retry_after: Some(STORE_FULL_RETRY), ..Error::busy(detail) }
 }
 
 fn ttl_ms(ttl: Duration) -> Result<u64, Error> {

@@ -104,7 +104,7 @@ async fn turn(shared: &Shared, position: Position) -> Option<Position> {
     for result in renewed {
         match result {
             // Withdrawn since it was looked at, or published anew.
-            Ok(Applied::Refused | Applied::Older | Applied::Same | Applied::Held) => {}
+            Ok(Applied::Refused | Applied::Older | Applied::Same) => {}
             Ok(Applied::Stored) => shared.counts.renewed(true),
             Ok(Applied::Full | Applied::KeyFull) => shared.counts.renewed(false),
             Err(error) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
 use ron_lookup::{Conclusion, Finished};
 use ron_store::ContentId;
-use ron_types::limits::index::{ANSWER_MARGIN, INGEST_RESERVE};
+use ron_types::limits::index::ANSWER_MARGIN;
 use tokio::time::sleep_until;
 
 use crate::cache::Epoch;
@@ -77,7 +77,7 @@ async fn look_up(shared: &Shared, job: Job) {
     // What the store holds is heard first: a network that knows nothing, or something older, takes nothing of it back.
     let now_ms = shared.unix_ms();
     if let Ok(records) = shared.stored_records(&query, now_ms).await {
-        judge.know(records, now_ms);
+        judge.hear(records, now_ms);
     }
     let progress = |judge: &Judge| {
         if let What::Providers(providers) = judge.what(&shared.ranking(), shared.unix_ms()) {
@@ -144,7 +144,7 @@ fn remember(shared: &Shared, query: &Query, finding: &Finding) {
         _ => return,
     };
     // A full queue loses nothing that cannot be found again.
-    let _ = shared.ingest.offer_leaving(Update::of_record(record, false), INGEST_RESERVE);
+    let _ = shared.ingest.offer(Update::of_record(record, false));
 }
 
 fn tell(shared: &Shared, subject: String, finding: &Finding, took: Duration) {

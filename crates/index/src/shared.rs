@@ -179,15 +179,6 @@ impl Shared {
     pub fn store_failed(&self, error: &StoreError) -> Error {
         self.kernel.metrics().io_errors.at("index_store").inc();
         tracing::error!(%error, "the store of the index fails");
-        Error::new(
-            Kind::Degraded,
-            match error {
-                StoreError::Damaged(_) => {
-                    "the store of the index is damaged and takes no writes; the next start of the node copies what can \
-                     be read"
-                }
-                _ => "the store of the index fails; its log says why",
-            },
-        )
+        Error::new(Kind::Degraded, "the store of the index fails; its log says why")
     }
 }

@@ -34,8 +34,7 @@ pub static BREAKER_JANITOR: TaskSpec = task(
     "breaker_janitor",
     "1",
     Phase::Work,
-    "rolls the error windows of targets, ends cool-downs, tells observers which targets are left out, and the \
-     supervisor when the store takes no more",
+    "rolls the error windows of targets, ends cool-downs, tells observers which targets are left out",
 );
 /// Looks things up before somebody asks.
 pub static WARMUP_PREFETCHER: TaskSpec = task(
@@ -149,5 +148,5 @@ pub static INGEST_GATE: GateSpec = GateSpec {
     facet: SERVICE,
     name: "index_ingest",
     permits_per_cpu: 1,
-    does: "publications of callers whose signature or digest is checked at once",
+    does: "publications whose signature or digest is checked at once, from callers and from peers",
 };

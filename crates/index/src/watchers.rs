@@ -129,13 +129,6 @@ impl Watchers {
         due.into_iter().take(max).map(refresh).collect()
     }
 
-    /// A lookup that was refused is due again at once: it waits for no more than its turn among the others.
-    pub fn not_looked_up(&self, query: &Query) {
-        if let Some(watched) = lock(&self.table).by_query.get_mut(query) {
-            watched.due = clock::now();
-        }
-    }
-
     /// Who provides, and where. That a record was signed anew, or by another router, is no change to whoever watches.
     fn digest(&self, record: &ProviderRecord) -> u64 {
         self.hasher.hash_one((&record.peer, &record.signer, &record.addrs, &record.protocols))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_lookup::{AskEnd, BreakerState, Terms};
-use ron_store::{ContentId, IpnsRecord, Multiaddr, NameRecord, PeerId, ProviderRecord, PublicKey, Subject};
+use ron_store::{ContentId, IpnsRecord, Multiaddr, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Subject};
 
 use ron_types::limits::index::PROVIDERS_MAX;
 
@@ -181,17 +181,8 @@ pub struct Single<T> {
 
 /// An answer about an IPNS name.
 pub type IpnsAnswer = Single<IpnsRecord>;
-/// Where a peer is reached, as it or somebody about it said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerView {
-    /// The peer.
-    pub peer: PeerId,
-    /// Addresses of the peer.
-    pub addrs: Vec<Multiaddr>,
-}
-
 /// An answer about where a peer is.
-pub type PeerAnswer = Single<PeerView>;
+pub type PeerAnswer = Single<PeerRecord>;
 /// An answer about a name.
 pub type NameAnswer = Single<NameRecord>;
 
@@ -247,8 +238,6 @@ pub enum AdminAction {
     Unpin,
     /// Forget what is cached and ask the network again.
     Reindex,
-    /// Keep the document no longer.
-    Remove,
 }
 
 impl AdminAction {
@@ -258,7 +247,6 @@ impl AdminAction {
             AdminAction::Pin => "pin",
             AdminAction::Unpin => "unpin",
             AdminAction::Reindex => "reindex",
-            AdminAction::Remove => "remove",
         }
     }
 }

@@ -57,11 +57,6 @@ pub(crate) fn coalescing<T: Coalesce>(
 impl<T: Coalesce> Coalescing<T> {
     /// Puts the item in, or lets the waiting one of its key absorb it; Busy if neither is possible.
     pub fn offer(&self, item: T) -> Result<(), Error> {
-        self.offer_leaving(item, 0)
-    }
-
-    /// The same, and so many places are left to others.
-    pub fn offer_leaving(&self, item: T, places: usize) -> Result<(), Error> {
         {
             let mut waiting = self.shared.waiting();
             let key = item.key();
@@ -70,7 +65,7 @@ impl<T: Coalesce> Coalescing<T> {
                 self.shared.absorbed.inc();
                 return Ok(());
             }
-            if waiting.len() + places >= self.shared.capacity {
+            if waiting.len() >= self.shared.capacity {
                 self.shared.busy.inc();
                 return Err(Error::busy(format_args!("queue {}", self.shared.name)));
             }

@@ -40,24 +40,6 @@ impl Children {
         self.set.is_empty()
     }
 
-    /// Whether another child can be started.
-    pub fn has_room(&mut self) -> bool {
-        self.reap();
-        self.set.len() < self.limit
-    }
-
-    /// Waits until another child can be started. Cancel-safe.
-    pub async fn room(&mut self) {
-        self.reap();
-        while self.set.len() >= self.limit {
-            match self.set.join_next().await {
-                Some(ended) => self.count(&ended),
-                // Only with a limit of none: there is no room, and there will be none.
-                None => std::future::pending().await,
-            }
-        }
-    }
-
     /// Starts a child; false, and nothing started, if the limit is reached.
     pub fn spawn(&mut self, child: impl Future<Output = ()> + Send + 'static) -> bool {
         self.reap();
@@ -104,39 +86,5 @@ impl Children {
         {
             tracing::error!(kind = self.kind, %error, "a child panicked");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::sync::oneshot;
-
-    use super::*;
-    use crate::clock;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_child_wakes_whoever_waits_for_room() {
-        let mut children = Children::new("test_child", 2, &Metrics::new());
-        let started = clock::now();
-        children.room().await;
-        let (end, ended) = oneshot::channel::<()>();
-        assert!(children.spawn(std::future::pending()));
-        assert!(children.spawn(async move { drop(ended.await) }));
-        let (mut waits, mut is_told) = (0, Some(end));
-        loop {
-            tokio::select! {
-                biased;
-                () = children.room() => break,
-                // Given up and asked again: nothing is lost by it.
-                () = tokio::task::yield_now(), if is_told.is_some() => {
-                    waits += 1;
-                    if waits == 3 {
-                        drop(is_told.take());
-                    }
-                }
-            }
-        }
-        assert_eq!((waits, children.len(), started.elapsed()), (3, 1, Duration::ZERO));
-        assert!(children.spawn(std::future::pending()) && !children.spawn(async {}));
     }
 }

@@ -13,10 +13,8 @@ use crate::space::{Position, bit, distance, shared_bits};
 pub struct TableLimits {
     /// Peers in all; nearer ones push out the furthest.
     pub peers_max: usize,
-    /// Peers that nobody has met, where few were met.
-    pub unmet_min: usize,
-    /// Of all peers, one in so many may be one that nobody has met.
-    pub unmet_one_in: usize,
+    /// Peers among them that nobody has met: more claim to be there and are refused.
+    pub unmet_max: usize,
     /// Peers that share a prefix of the same length with the node; `usize::MAX` where membership is complete.
     pub bucket_max: usize,
     /// Peers of one network of addresses in all.
@@ -31,8 +29,7 @@ impl Default for TableLimits {
     fn default() -> Self {
         TableLimits {
             peers_max: limits::TABLE_PEERS_MAX,
-            unmet_min: limits::TABLE_UNMET_MIN,
-            unmet_one_in: limits::TABLE_UNMET_ONE_IN,
+            unmet_max: limits::TABLE_UNMET_MAX,
             bucket_max: usize::MAX,
             group_peers_max: limits::TABLE_GROUP_PEERS_MAX,
             group_bucket_max: limits::TABLE_GROUP_BUCKET_MAX,
@@ -73,8 +70,6 @@ pub struct PeerTable<T> {
     limits: TableLimits,
     /// Sorted by position: the peers nearest to any key lie in a few runs.
     peers: Vec<Peer<T>>,
-    /// Those among them that were met.
-    met: usize,
     groups: BTreeMap<IpGroup, GroupCount>,
 }
 
@@ -92,8 +87,6 @@ struct Peer<T> {
     groups: Vec<IpGroup>,
     /// Whether it was met where it is said to be; else it is only claimed to be there.
     is_met: bool,
-    /// Whether the operator named it: it is in no network of addresses, and makes room for nobody.
-    is_named: bool,
     is_failing: bool,
 }
 
@@ -117,7 +110,7 @@ pub fn ip_group(address: IpAddr, private_is_exempt: bool) -> Option<IpGroup> {
 impl<T: LookupTarget> PeerTable<T> {
     /// An empty table of the node at `own`.
     pub fn new(own: Position, limits: TableLimits) -> Self {
-        PeerTable { own, limits, peers: Vec::new(), met: 0, groups: BTreeMap::new() }
+        PeerTable { own, limits, peers: Vec::new(), groups: BTreeMap::new() }
     }
 
     /// Offers a peer that was met, with the addresses it was *reached* at; claimed ones would let it choose its group.
@@ -126,41 +119,25 @@ impl<T: LookupTarget> PeerTable<T> {
         if let Ok(index) = self.find(&target, &position) {
             let old = self.take(index);
             // Moving into a full network is refused like arriving from it; the old addresses stay if it was met there.
-            let fits = old.is_named || self.group_has_room(&groups, &position, true);
+            let fits = self.group_has_room(&groups, &position, true);
             if fits || old.is_met {
-                let groups = if fits && !old.is_named { groups } else { old.groups };
-                let is_named = old.is_named;
-                self.put(Peer { position, target, groups, is_met: true, is_named, is_failing: false });
+                let groups = if fits { groups } else { old.groups };
+                self.put(Peer { position, target, groups, is_met: true, is_failing: false });
             }
             return if fits { Inserted::Known } else { Inserted::GroupFull };
         }
         if !self.group_has_room(&groups, &position, true) {
             return Inserted::GroupFull;
         }
-        if let Err(refused) = self.make_room(&position, false) {
+        if let Err(refused) = self.make_room(&position) {
             return refused;
         }
-        self.put(Peer { position, target, groups, is_met: true, is_named: false, is_failing: false });
+        self.put(Peer { position, target, groups, is_met: true, is_failing: false });
         Inserted::New
     }
 
-    /// Offers a peer that was met and that the operator named: it has a place, and keeps it, while others that he did
-    /// not name have some.
-    pub fn insert_named(&mut self, target: T, position: Position) -> Inserted {
-        let known = self.find(&target, &position).map(|index| self.take(index));
-        if known.is_err()
-            && let Err(refused) = self.make_room(&position, true)
-        {
-            return refused;
-        }
-        let named = Peer { position, target, groups: Vec::new(), is_met: true, is_named: true, is_failing: false };
-        self.put(named);
-        if known.is_ok() { Inserted::Known } else { Inserted::New }
-    }
-
     /// Offers a peer that nobody has met, with the addresses it claims. Claims cost nothing, so such peers are few,
-    /// never push anybody out but others of their kind that fail, take no place from peers that were met, and change
-    /// nothing about one that was.
+    /// never push anybody out, take no place from peers that were met, and change nothing about one that was.
     pub fn insert_unmet(&mut self, target: T, position: Position, claimed: &[IpAddr]) -> Inserted {
         let groups = self.groups_of(claimed);
         if let Ok(index) = self.find(&target, &position) {
@@ -173,17 +150,17 @@ impl<T: LookupTarget> PeerTable<T> {
             self.put(Peer { groups, ..old });
             return Inserted::Known;
         }
-        let is_full = self.peers.len() >= self.limits.peers_max || self.unmet() >= self.unmet_max();
-        if is_full && !self.remove_unmet(|peer| peer.is_failing) {
-            return Inserted::TableFull;
-        }
         if !self.group_has_room(&groups, &position, false) {
             return Inserted::GroupFull;
+        }
+        let unmet = self.peers.iter().filter(|peer| !peer.is_met).count();
+        if self.peers.len() >= self.limits.peers_max || unmet >= self.limits.unmet_max {
+            return Inserted::TableFull;
         }
         if self.bucket(&position).len() >= self.limits.bucket_max {
             return Inserted::BucketFull;
         }
-        self.put(Peer { position, target, groups, is_met: false, is_named: false, is_failing: false });
+        self.put(Peer { position, target, groups, is_met: false, is_failing: false });
         Inserted::New
     }
 
@@ -196,10 +173,6 @@ impl<T: LookupTarget> PeerTable<T> {
     pub fn remove(&mut self, target: &T, position: &Position) -> bool {
         let Ok(index) = self.find(target, position) else { return false };
         self.take(index);
-        // Their share is one of those that are left.
-        while self.unmet() > self.unmet_max()
-            && (self.remove_unmet(|peer| peer.is_failing) || self.remove_unmet(|_| true))
-        {}
         true
     }
 
@@ -215,12 +188,10 @@ impl<T: LookupTarget> PeerTable<T> {
         self.find(target, position).is_ok()
     }
 
-    /// The `count` peers nearest to `key`, nearest first: of those that were met, and of the others only while there
-    /// is nobody else. Whoever makes peers up can place them nearer to any key than all that are there.
+    /// The `count` peers nearest to `key`, nearest first.
     pub fn nearest(&self, key: &Position, count: usize) -> Vec<Candidate<T>> {
         let mut found = Vec::with_capacity(count.min(self.peers.len()));
-        let counts = |peer: &Peer<T>| peer.is_met || self.met == 0;
-        gather(&self.peers, key, 0, count, &counts, &mut found);
+        gather(&self.peers, key, 0, count, &mut found);
         let candidate = |peer: &Peer<T>| Candidate {
             target: peer.target.clone(),
             position: peer.position,
@@ -239,16 +210,6 @@ impl<T: LookupTarget> PeerTable<T> {
         self.peers.len()
     }
 
-    /// Number of those that were met.
-    pub fn met(&self) -> usize {
-        self.met
-    }
-
-    /// Whether one that nobody has met is still waited for: it was not found to fail yet.
-    pub fn expects_somebody(&self) -> bool {
-        self.unmet() > 0 && self.peers.iter().any(|peer| !peer.is_met && !peer.is_failing)
-    }
-
     /// Whether nobody is known.
     pub fn is_empty(&self) -> bool {
         self.peers.is_empty()
@@ -258,26 +219,7 @@ impl<T: LookupTarget> PeerTable<T> {
         self.peers.binary_search_by(|peer| (&peer.position, &peer.target).cmp(&(position, target)))
     }
 
-    fn unmet(&self) -> usize {
-        self.peers.len() - self.met
-    }
-
-    /// Peers that nobody has met, of as many as were met.
-    fn unmet_max(&self) -> usize {
-        let others_for_each = self.limits.unmet_one_in.saturating_sub(1).max(1);
-        self.limits.unmet_min.max(self.met / others_for_each)
-    }
-
-    /// Removes the furthest of those that nobody has met and that `may` go; whether there was one.
-    fn remove_unmet(&mut self, may: impl Fn(&Peer<T>) -> bool) -> bool {
-        let own = self.own;
-        let dispensable = self.peers.iter().enumerate().filter(|(_, peer)| !peer.is_met && may(peer));
-        let furthest = dispensable.max_by_key(|(_, peer)| distance(&own, &peer.position)).map(|(index, _)| index);
-        furthest.map(|index| self.take(index)).is_some()
-    }
-
     fn put(&mut self, peer: Peer<T>) {
-        self.met += usize::from(peer.is_met);
         for group in &peer.groups {
             *self.groups.entry(*group).or_default().of(peer.is_met) += 1;
         }
@@ -288,7 +230,6 @@ impl<T: LookupTarget> PeerTable<T> {
 
     fn take(&mut self, index: usize) -> Peer<T> {
         let peer = self.peers.remove(index);
-        self.met -= usize::from(peer.is_met);
         for group in &peer.groups {
             if let Some(count) = self.groups.get_mut(group) {
                 *count.of(peer.is_met) -= 1;
@@ -329,27 +270,23 @@ impl<T: LookupTarget> PeerTable<T> {
         &self.peers[from..to]
     }
 
-    /// Makes room for a peer that was met. Those that were not go first, wherever they claim to be; those that the
-    /// operator named stay, and whoever else is the furthest goes for them.
-    fn make_room(&mut self, position: &Position, for_named: bool) -> Result<(), Inserted> {
-        let own = self.own;
+    /// Makes room for a peer that was met. Those that were not go first, wherever they claim to be.
+    fn make_room(&mut self, position: &Position) -> Result<(), Inserted> {
         let bucket = self.bucket(position);
         if bucket.len() >= self.limits.bucket_max {
-            let may = |peer: &&Peer<T>| !peer.is_named && (for_named || peer.is_failing || !peer.is_met);
-            let dispensable = bucket.iter().filter(may);
-            let dispensable = dispensable.min_by_key(|peer| (peer.is_met, !peer.is_failing));
+            let dispensable =
+                bucket.iter().filter(|peer| peer.is_failing || !peer.is_met).min_by_key(|peer| peer.is_met);
             let (target, position) =
                 dispensable.map(|peer| (peer.target.clone(), peer.position)).ok_or(Inserted::BucketFull)?;
             self.remove(&target, &position);
         }
         if self.peers.len() >= self.limits.peers_max {
-            let unnamed = self.peers.iter().filter(|peer| !peer.is_named);
-            let furthest = unnamed.max_by_key(|peer| (!peer.is_met, distance(&own, &peer.position)));
-            let may = |peer: &&Peer<T>| {
-                for_named || !peer.is_met || distance(&own, &peer.position) > distance(&own, position)
-            };
+            let own = self.own;
+            let furthest = self.peers.iter().max_by_key(|peer| (!peer.is_met, distance(&own, &peer.position)));
+            let furthest =
+                furthest.filter(|peer| !peer.is_met || distance(&own, &peer.position) > distance(&own, position));
             let (target, position) =
-                furthest.filter(may).map(|peer| (peer.target.clone(), peer.position)).ok_or(Inserted::TableFull)?;
+                furthest.map(|peer| (peer.target.clone(), peer.position)).ok_or(Inserted::TableFull)?;
             self.remove(&target, &position);
         }
         Ok(())
@@ -374,28 +311,20 @@ fn prefix_bounds(position: &Position, bits: usize) -> (Position, Position) {
     (low, high)
 }
 
-/// Collects the peers that count and are nearest to `key` from a run of peers that share `depth` bits: first the half
-/// on the key's side.
-fn gather<'a, T>(
-    run: &'a [Peer<T>],
-    key: &Position,
-    depth: usize,
-    count: usize,
-    counts: &impl Fn(&Peer<T>) -> bool,
-    found: &mut Vec<&'a Peer<T>>,
-) {
+/// Collects the peers nearest to `key` from a run of peers that share `depth` bits: first the half on the key's side.
+fn gather<'a, T>(run: &'a [Peer<T>], key: &Position, depth: usize, count: usize, found: &mut Vec<&'a Peer<T>>) {
     if run.is_empty() || found.len() >= count {
         return;
     }
     if run.len() == 1 || depth == 256 {
-        found.extend(run.iter().filter(|peer| counts(peer)).take(count - found.len()));
+        found.extend(run.iter().take(count - found.len()));
         return;
     }
     let middle = run.partition_point(|peer| !bit(&peer.position, depth));
     let (zeros, ones) = run.split_at(middle);
     let (near, far) = if bit(key, depth) { (ones, zeros) } else { (zeros, ones) };
-    gather(near, key, depth + 1, count, counts, found);
-    gather(far, key, depth + 1, count, counts, found);
+    gather(near, key, depth + 1, count, found);
+    gather(far, key, depth + 1, count, found);
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The health reporter: measures pressure, aggregates telemetry, keeps the service manager informed.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
@@ -17,13 +16,6 @@ const TELEMETRY_PAUSE: Duration = Duration::from_millis(5);
 const FILES: (&str, &str) = ("http", "file_descriptors");
 /// Open files above this share of the limit are pressure.
 const FILES_PRESSURE: f32 = 0.9;
-
-/// Pause between two requests for more time to start.
-const MORE_TIME_EVERY: Duration = Duration::from_secs(20);
-/// Microseconds that one such request asks for.
-const MORE_TIME_MICROS: u32 = 60_000_000;
-/// Requests for more time in one start, which are six hours: a disk that never answers is no reason to wait for ever.
-const MORE_TIME_REQUESTS_MAX: usize = 1_080;
 
 /// One finished job, as a worker measured it.
 #[derive(Clone, Copy, Debug)]
@@ -192,34 +184,6 @@ pub fn notify(state: sd_notify::NotifyState<'_>) {
     }
 }
 
-/// Does what may take longer than the service manager waits for a start, and asks it for more time meanwhile; `tell`
-/// says each time how far it is.
-pub fn while_starting<T>(tell: impl Fn() + Send, work: impl FnOnce() -> T) -> T {
-    let more_time = move || {
-        notify(sd_notify::NotifyState::ExtendTimeoutUsec(MORE_TIME_MICROS));
-        tell();
-    };
-    meanwhile(MORE_TIME_EVERY, MORE_TIME_REQUESTS_MAX, more_time, work)
-}
-
-/// Does some work, and something else each time a pause has passed, on a thread of its own.
-fn meanwhile<T>(every: Duration, max: usize, each: impl Fn() + Send, work: impl FnOnce() -> T) -> T {
-    let (working, ended) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
-        let repeat = move || {
-            let is_working = |_: &usize| ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout);
-            (0..max).take_while(is_working).for_each(|_| each());
-        };
-        if let Err(error) = std::thread::Builder::new().name("more-time".to_owned()).spawn_scoped(scope, repeat) {
-            tracing::debug!(%error, "no thread that asks for more time to start");
-        }
-        let result = work();
-        // The other thread is waited for, also where the work panics and this is dropped by that.
-        drop(working);
-        result
-    })
-}
-
 /// Tells the service manager that the configuration is being read again.
 pub fn notify_reloading() {
     match sd_notify::NotifyState::monotonic_usec_now() {
@@ -243,22 +207,6 @@ mod tests {
 
     use super::*;
     use crate::specs::{HEALTH_REPORTER, TELEMETRY};
-
-    #[test]
-    fn work_that_takes_long_is_told_of_until_it_ends() {
-        let (told, hears) = mpsc::channel();
-        let tell = move || told.send(()).expect("the work waits for it");
-        // The work ends when it was told of three times, and the channel when nobody tells any more.
-        let result = meanwhile(Duration::from_millis(1), 3, tell, || {
-            (0..3).for_each(|_| hears.recv().expect("told"));
-            7
-        });
-        assert_eq!((result, hears.recv().is_err()), (7, true));
-        let never = || unreachable!("it ended at once");
-        assert_eq!(meanwhile(Duration::from_secs(3_600), 1, never, || 8), 8);
-        let panics = || meanwhile(Duration::from_secs(3_600), 1, never, || panic!("the work"));
-        assert!(std::panic::catch_unwind(panics).is_err(), "and nobody waits for the pause to pass");
-    }
 
     static NODE: ServiceSpec = ServiceSpec {
         name: "node",

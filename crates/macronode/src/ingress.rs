@@ -16,10 +16,8 @@ use ron_api::SharedShares;
 use ron_api::frames::FrameSurface;
 use ron_auth::Authority;
 use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
-use ron_kernel::places::{Pass, Places};
-use ron_kernel::repeats::Repeats;
 use ron_kernel::scope::Children;
-use ron_kernel::{Deadline, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult, clock};
+use ron_kernel::{Deadline, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_transport::{ConnectError, GoAway, NodeId, Remote, Session, SessionLimits, Tls};
 use ron_types::{Error, Kind};
 use tokio::net::TcpListener;
@@ -44,8 +42,8 @@ pub trait PeerPort: Send + Sync {
     fn tls(&self) -> &Tls;
     /// Bounds of a session with a node.
     fn limits(&self) -> SessionLimits;
-    /// Hands over a session that another node opened; it comes back where there is no room for it.
-    fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Box<(Session, Error)>>;
+    /// Hands over a session that another node opened.
+    fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Error>;
     /// A session with a client began.
     fn count_session(&self, tls_group: &'static str);
     /// A handshake came to nothing.
@@ -113,11 +111,6 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
     let mut limiter = ConnectionLimiter::new("oap", &metrics, connection_limits());
     // The limiter bounds connections by limits that may change; this only catches what the limiter cannot.
     let mut connections = Children::new("oap_connection", usize::MAX, &metrics);
-    let refusals = Arc::<Repeats<_>>::default();
-    // The other half is for those who have shown who they are: however many are silent, they find a place. An address
-    // has a bound of its own at the limiter.
-    let strangers_max = || (connection_limits().total / 2).max(1);
-    let strangers = Places::new(strangers_max(), strangers_max());
     let mut tidy = tokio::time::interval(TIDY_EVERY);
     context.ready().await;
     loop {
@@ -127,7 +120,6 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
             _ = tidy.tick() => {
                 context.beat();
                 limiter.tidy();
-                strangers.set_bounds(strangers_max(), strangers_max());
                 continue;
             }
             accepted = arrivals.next() => accepted,
@@ -137,9 +129,7 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
                 // Refused before the handshake: it is the costly part, and without it there is nothing to answer in.
                 let Ok(slot) = limiter.admit(address.ip(), connection_limits()) else { continue };
                 let metrics = Arc::clone(&metrics);
-                let (refusals, strangers) = (Arc::clone(&refusals), Arc::clone(&strangers));
-                let (context, ingress) = (context.clone(), ingress.clone());
-                let connection = Connection { context, ingress, metrics, address, refusals, strangers };
+                let connection = Connection { context: context.clone(), ingress: ingress.clone(), metrics, address };
                 connections.spawn(connection.serve(arrival, slot));
             }
             Err(error) => {
@@ -160,21 +150,10 @@ struct Connection {
     ingress: Ingress,
     metrics: Arc<Metrics>,
     address: SocketAddr,
-    /// Refusals that were said lately, by cause.
-    refusals: Arc<Repeats<&'static str>>,
-    /// Those who have not shown who they are.
-    strangers: Arc<Places>,
 }
 
 impl Connection {
-    /// One that has not shown who it is gives way where there are too many of them.
     async fn serve(self, arrival: Arrival, slot: Slot) {
-        let Some(place) = self.strangers.enter(self.address.ip()).await else { return };
-        let pass = place.pass();
-        place.hold(self.serve_on(arrival, slot, pass)).await;
-    }
-
-    async fn serve_on(self, arrival: Arrival, slot: Slot, pass: Pass) {
         let limits = self.ingress.limits();
         let hello = self.ingress.hello(&limits);
         let accepting = arrival.accept(&self.ingress.tls, hello, &limits);
@@ -186,21 +165,16 @@ impl Connection {
             Ok(session) => session,
             Err(error) => return self.count_failure(&error),
         };
-        if matches!(session.facts.remote, Remote::Node(_)) {
-            pass.leave();
-        }
         match (session.facts.remote, &self.ingress.peers) {
             (Remote::Client, peers) => {
                 if let Some(peers) = peers {
                     peers.count_session(session.facts.tls_group);
                 }
-                client::serve(self.context, self.ingress, self.metrics, session, (slot, pass)).await;
+                client::serve(self.context, self.ingress, self.metrics, session, slot).await;
             }
             (Remote::Node(_), Some(peers)) => {
-                if let Err(refused) = peers.offer(session, slot) {
-                    let (session, error) = *refused;
-                    self.warn_of_refusal("busy", &error);
-                    refuse(session, &error).await;
+                if let Err(error) = peers.offer(session, slot) {
+                    tracing::debug!(address = %self.address, %error, "a node's session found no room");
                 }
             }
             (Remote::Node(_), None) => {
@@ -209,20 +183,8 @@ impl Connection {
         }
     }
 
-    fn warn_of_refusal(&self, cause: &'static str, error: &dyn std::fmt::Display) {
-        if let Some(more) = self.refusals.note(cause, clock::now()) {
-            tracing::warn!(address = %self.address, %error, more, "a session was refused");
-        }
-    }
-
     fn count_failure(&self, error: &ConnectError) {
-        match error {
-            // Of these both sides think that they should be able to speak with each other.
-            ConnectError::WrongPin { .. } => self.warn_of_refusal("pin", error),
-            ConnectError::NotPostQuantum => self.warn_of_refusal("post_quantum", error),
-            ConnectError::BadHello(_) | ConnectError::Refused(..) => self.warn_of_refusal("hello", error),
-            _ => tracing::debug!(address = %self.address, %error, "a handshake came to nothing"),
-        }
+        tracing::debug!(address = %self.address, %error, "a handshake came to nothing");
         if matches!(error, ConnectError::Timeout { .. }) {
             self.metrics.io_timeouts.at("handshake").inc();
         }

@@ -30,16 +30,16 @@ pub struct Options {
     /// Whether nodes and clients are also heard over QUIC, on the UDP port of the same number as the OAP port.
     #[schemars(extend("x-setting" = process(choice(&["off", "on"]))))]
     pub quic: QuicChoice,
-    /// Time in which a node must have shown who it is. A change holds for new sessions.
+    /// Time in which a node must have shown who it is.
     #[schemars(extend("x-setting" = live(time(100, MINUTE_MS))))]
     pub handshake_timeout: TimeSpan,
-    /// A session on which nothing is heard for this time has ended. A change holds for new sessions.
+    /// A session on which nothing is heard for this time has ended.
     #[schemars(extend("x-setting" = live(time(SECOND_MS, 10 * MINUTE_MS))))]
     pub idle_timeout: TimeSpan,
-    /// Frames that wait for one peer. A change holds for new sessions.
+    /// Frames that wait for one peer.
     #[schemars(extend("x-setting" = live(whole(16, 65_536))))]
     pub peer_inflight_frames: usize,
-    /// Bytes that wait for one peer; of many each has less, all together 256 MiB. A change holds for new sessions.
+    /// Bytes that wait for one peer. Where there are many peers each has less: all together have 256 MiB.
     #[schemars(extend("x-setting" = live(size(256 * KIB, 256 * MIB))))]
     pub peer_egress_bytes: Size,
     /// Bytes of messages that one peer is sent in a second, and at once; beyond it they wait in the ring. 0: no bound.
@@ -60,9 +60,8 @@ pub struct Options {
     /// Lanes that do something else about a full queue than `overlay.egress_overflow`, such as `"prices=shed_oldest"`.
     #[schemars(extend("x-setting" = restarts("overlay", lane_words(EGRESS_OVERFLOWS, limits::LANE_POLICIES_MAX))))]
     pub lane_overflow: Vec<String>,
-    /// Signatures of the nodes that publish: of what others relay, this node takes only what is signed (`require`),
-    /// what is not signed falsely (`sign`), or anything (`off`). With `require` and `sign` it signs its own messages.
-    /// What comes on its publisher's own session is taken without one.
+    /// Signatures of the nodes that publish: none (`off`), this node signs its own messages and refuses false
+    /// signatures of others (`sign`), or refuses messages without one as well (`require`).
     #[schemars(extend("x-setting" = restarts("overlay", choice(&["off", "sign", "require"]))))]
     pub signatures: SignaturesChoice,
     /// Memory of each engine for messages that peers and subscribers can still ask for.
@@ -197,7 +196,7 @@ impl Default for Options {
             lane_burst: limits::LANE_BURST,
             egress_overflow: EgressOverflow::RejectNew,
             lane_overflow: Vec::new(),
-            signatures: SignaturesChoice::Require,
+            signatures: SignaturesChoice::Off,
             ring_bytes: Size(limits::RING_BYTES),
         }
     }

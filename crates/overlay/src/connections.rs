@@ -7,7 +7,7 @@ use std::time::Duration;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::retry::RetryLimits;
 use ron_kernel::scope::Children;
-use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
+use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_transport::{Closed, ConnectError, GoAway, NodeId, Remote, Session};
 use ron_types::limits::overlay as limits;
 use ron_types::{Error, Kind};
@@ -15,11 +15,13 @@ use tokio::sync::oneshot;
 
 use crate::config::Accept;
 use crate::peers::{Dialing, Link, is_loopback};
-use crate::shared::{DRAIN_TIME, NewSession, ReadHalf, Shared, WriteHalf, farewell};
+use crate::shared::{NewSession, ReadHalf, Shared, WriteHalf, farewell};
 use crate::words::OverlayEvent;
 
 /// Time a refused session has to read why.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// Time an ended session has to send what is queued.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Time in which an engine takes an order, or the node is stuck.
 const ORDER_TIME: Duration = Duration::from_secs(5);
 /// A session that lasted this long starts the waits between dials afresh.
@@ -49,16 +51,14 @@ pub(crate) async fn listener(
             session = sessions.recv() => session,
         };
         let Some(new) = session else { break };
-        let refused = match accepts(&shared, &new.session) {
-            Ok(()) => shared.accepted.offer_or_return(new),
-            Err(error) => Err((new, error)),
-        };
-        if let Err((NewSession { session, held }, error)) = refused {
-            note_refusal(&shared, &session, &error);
-            refusals.spawn(async move {
-                refuse(session, error).await;
-                drop(held);
-            });
+        if let Err(error) = accepts(&shared, &new.session) {
+            tracing::info!(address = %new.session.facts.address, %error, "a node was not let in");
+            refusals.spawn(refuse(new.session, error));
+            continue;
+        }
+        // A refused session is dropped and so cut: the other node dials again.
+        if let Err(error) = shared.accepted.offer(new) {
+            tracing::warn!(%error, "a session found no room");
         }
     }
     Ok(())
@@ -72,21 +72,6 @@ fn accepts(shared: &Shared, session: &Session) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::new(Kind::Forbidden, "this node takes sessions of the nodes in its list alone (overlay.accept)"))
-}
-
-/// Has the operator of this node see whom it refuses, and why.
-fn note_refusal(shared: &Shared, session: &Session, error: &Error) {
-    let cause = match error.kind {
-        Kind::Busy => "busy",
-        Kind::FrameTooLarge => "frames",
-        _ => "not_accepted",
-    };
-    shared.counts.session_refused(cause);
-    let Remote::Node(node_id) = session.facts.remote else { return };
-    shared.peers.note_reason(node_id, format!("this node refused it: {error}"));
-    if let Some(more) = shared.refusals.note((node_id, cause), clock::now()) {
-        tracing::warn!(%node_id, address = %session.facts.address, %error, more, "a node was not let in");
-    }
 }
 
 /// Whether nodes that are in no list may be peers.
@@ -215,7 +200,6 @@ async fn keep_dialled(context: TaskContext, dialler: Dialler) {
             }
             Err(error) => {
                 shared.counts.handshake_failed(&error);
-                shared.peers.note_reason(node_id, error.to_string());
                 tell_of_failure(&address.to_string(), &error, failures);
                 failures += 1;
             }
@@ -252,61 +236,33 @@ fn tell_of_failure(peer: &str, error: &ConnectError, failures: u32) {
 /// One session from its entry into the table to its end.
 async fn live_through(context: TaskContext, shared: Arc<Shared>, session: Session) {
     if let Err(error) = fits_gossip(&session) {
-        note_refusal(&shared, &session, &error);
+        shared.counts.frames_too_small();
+        tracing::warn!(remote = ?session.facts.remote, address = %session.facts.address, %error, "no session of nodes");
         return refuse(session, error).await;
     }
     let egress_bytes_max = shared.live.get().value.egress_bytes_max;
     let link = match shared.peers.enter(&session.facts, &session.outbox, egress_bytes_max) {
         Ok(link) => link,
-        Err(error) => {
-            // Two nodes that dial each other at once refuse one of the two sessions: nobody has to know.
-            if error.kind != Kind::Conflict {
-                note_refusal(&shared, &session, &error);
-            }
-            return refuse(session, error).await;
-        }
+        Err(error) => return refuse(session, error).await,
     };
-    let standing = StandingSession::new(&shared, &link);
+    shared.counts.opened();
+    shared.counts.handshake_done(link.facts.tls_group);
     let facts = &link.facts;
     tracing::info!(node_id = %link.node_id, address = %facts.address, group = facts.tls_group, "a peer is up");
-    shared.events.publish(OverlayEvent::Up { node_id: link.node_id, address: link.facts.address });
-    let why = run_halves(&context, &shared, session, &link).await;
-    tracing::info!(node_id = %link.node_id, %why, "a session ended");
-    if !context.is_stopping() {
-        // What was read is heard while its sender is a peer; afterwards it would come from a stranger.
-        let _ = shared.engines.fence_all(Deadline::after(ORDER_TIME)).await;
+    let by = Deadline::after(ORDER_TIME);
+    if shared.engines.peer_up(&link, by).await.is_ok() {
+        shared.events.publish(OverlayEvent::Up { node_id: link.node_id, address: link.facts.address });
+        let why = run_halves(&context, &shared, session, &link).await;
+        tracing::info!(node_id = %link.node_id, %why, "a session ended");
     }
-    drop(standing);
-}
-
-/// A session in the table of peers. Dropped, it is out of it, whatever became of who cared for it: a peer whose session
-/// stayed there would never be dialled again.
-struct StandingSession {
-    shared: Arc<Shared>,
-    link: Arc<Link>,
-}
-
-impl StandingSession {
-    fn new(shared: &Arc<Shared>, link: &Arc<Link>) -> Self {
-        shared.counts.opened();
-        shared.counts.handshake_done(link.facts.tls_group);
-        StandingSession { shared: Arc::clone(shared), link: Arc::clone(link) }
+    shared.counts.closed();
+    if shared.peers.leave(&link) {
+        let _ = shared.engines.peer_down(&link, Deadline::after(ORDER_TIME)).await;
+        shared.events.publish(OverlayEvent::Down { node_id: link.node_id });
     }
 }
 
-impl Drop for StandingSession {
-    fn drop(&mut self) {
-        let StandingSession { shared, link } = self;
-        // Its halves run elsewhere, and end with this at the latest.
-        link.outbox.close(&GoAway::normal(), Deadline::after(DRAIN_TIME));
-        shared.counts.closed();
-        if shared.peers.leave(link) {
-            shared.events.publish(OverlayEvent::Down { node_id: link.node_id });
-        }
-    }
-}
-
-/// Hands both halves to their tasks and waits until both ended, once either did or the session is to end.
+/// Hands both halves to their tasks and waits until either ends, or the session is to end.
 async fn run_halves(context: &TaskContext, shared: &Shared, session: Session, link: &Arc<Link>) -> String {
     let (read_ended, mut reading) = oneshot::channel();
     let (write_ended, mut writing) = oneshot::channel();
@@ -319,33 +275,17 @@ async fn run_halves(context: &TaskContext, shared: &Shared, session: Session, li
     if let Err(error) = shared.readers.send(read_half, by).await {
         return error.to_string();
     }
-    let (mut is_read, mut is_written) = (false, false);
     let why = tokio::select! {
         biased;
         () = context.stopping() => "the node leaves".to_owned(),
         () = link.ending.notified() => "it was replaced or removed".to_owned(),
-        closed = &mut reading => {
-            is_read = true;
-            words_of(closed)
-        }
-        closed = &mut writing => {
-            is_written = true;
-            words_of(closed)
-        }
+        closed = &mut reading => words_of(closed),
+        closed = &mut writing => return words_of(closed),
     };
     link.outbox.close(&GoAway::normal(), Deadline::after(DRAIN_TIME));
-    let rest = async {
-        if !is_read {
-            let _ = reading.await;
-        }
-        if !is_written {
-            let _ = writing.await;
-        }
-    };
-    tokio::select! {
-        // In a drain both halves go on to their end in a phase of their own, after this task.
-        () = context.stopping() => {}
-        _ = Deadline::after(DRAIN_TIME).run("session", rest) => {}
+    if !context.is_stopping() {
+        // In a drain the writers flush in their own phase, after this task.
+        let _ = Deadline::after(DRAIN_TIME).run("session", writing).await;
     }
     why
 }

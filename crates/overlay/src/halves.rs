@@ -1,33 +1,27 @@
 //! The two halves of sessions: the task that reads all of them, and the task that writes all of them.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oap::{AppId, Frame, status};
+use oap::{AppId, Frame};
 use ron_gossip::wire;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::retry;
 use ron_kernel::scope::Children;
-use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
-use ron_transport::{Closed, GoAway, Heard, Reader};
+use ron_kernel::{Deadline, TaskContext, TaskResult};
+use ron_transport::{Closed, Heard, Reader};
 use ron_types::limits::overlay::PEERS_MAX;
 
 use crate::engine::Batch;
 use crate::peers::Link;
-use crate::shared::{DRAIN_TIME, ReadHalf, Shared, WriteHalf};
+use crate::shared::{ReadHalf, Shared, WriteHalf};
 
 /// Wait before a batch that an engine had no room for is offered again.
 const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(2));
 /// Time after which such a batch is given up: what is missing is then repaired like any loss.
 const RETRY_TIME: Duration = Duration::from_millis(500);
 
-/// Codes of farewells that refuse a session. Not that of one of two sessions that crossed, nor of a node that leaves.
-const REFUSALS: [u16; 5] =
-    [status::UNAUTHENTICATED, status::FORBIDDEN, status::NOT_FOUND, status::TOO_LARGE, status::BUSY];
-
-/// The task: runs the reading half of every session, to the end of the session: what is not read when a connection ends
-/// makes the kernel throw away what was written to it last.
+/// The task: runs the reading half of every session.
 pub(crate) async fn reader(
     context: TaskContext,
     shared: Arc<Shared>,
@@ -45,13 +39,9 @@ pub(crate) async fn reader(
         let Some(ReadHalf { reader, link, ended }) = half else { break };
         let (context, shared) = (context.clone(), Arc::clone(&shared));
         children.spawn(async move {
-            let mut reading = pin!(read(reader, &link, &shared));
             let closed = tokio::select! {
-                closed = &mut reading => closed,
-                () = context.stopping() => {
-                    link.outbox.close(&GoAway::normal(), Deadline::after(DRAIN_TIME));
-                    Deadline::after(DRAIN_TIME).run("drain", reading).await.unwrap_or(Closed::Done)
-                }
+                closed = read(reader, &link, &shared) => closed,
+                () = context.stopping() => Closed::Done,
             };
             let _ = ended.send(closed);
         });
@@ -63,9 +53,8 @@ pub(crate) async fn reader(
 /// Reads until the session ends; frames go to the engine of their lane, batch by batch.
 async fn read(mut reader: Reader, link: &Arc<Link>, shared: &Shared) -> Closed {
     let mut heard = Vec::new();
-    let mut leave_by = None;
     loop {
-        if let Err(closed) = reader.next_batch_by(&mut heard, leave_by).await {
+        if let Err(closed) = reader.next_batch(&mut heard).await {
             shared.counts.read_ended(&closed);
             return closed;
         }
@@ -82,11 +71,9 @@ async fn read(mut reader: Reader, link: &Arc<Link>, shared: &Shared) -> Closed {
                 Heard::Frame(_) => shared.counts.frame_refused("app"),
                 Heard::Credit { .. } => {}
                 Heard::GoAway(farewell) => {
-                    note_farewell(farewell, link, shared);
-                    // It went ahead of what its sender has queued, and has told its publishers to be sent: that still
-                    // comes. What this node says ends as well, so that both can end without cutting anything off.
-                    let by = *leave_by.get_or_insert_with(|| Deadline::after(DRAIN_TIME));
-                    link.outbox.close(&GoAway::normal(), by);
+                    let (node_id, code) = (link.node_id, farewell.code);
+                    tracing::debug!(%node_id, code, reason = farewell.reason, "a peer leaves");
+                    return Closed::Done;
                 }
             }
         }
@@ -97,19 +84,6 @@ async fn read(mut reader: Reader, link: &Arc<Link>, shared: &Shared) -> Closed {
     }
 }
 
-/// Has the operator of this node see that the other one refused it, and why.
-fn note_farewell(GoAway { code, reason, .. }: GoAway, link: &Link, shared: &Shared) {
-    let node_id = link.node_id;
-    if !REFUSALS.contains(&code) {
-        return tracing::debug!(%node_id, code, reason, "a peer leaves");
-    }
-    shared.counts.session_refused("refused");
-    if let Some(more) = shared.refusals.note((node_id, "refused"), clock::now()) {
-        tracing::warn!(%node_id, code, reason, more, "a peer refused this node");
-    }
-    let _ = link.refusal.set(format!("it refused this node with {code}: {reason}"));
-}
-
 /// Offers a batch until there is room: meanwhile nothing is read, so that the peer is slowed down and nobody else.
 async fn hand_over(shared: &Shared, engine: usize, mut batch: Batch) {
     let by = Deadline::after(RETRY_TIME);
@@ -118,7 +92,6 @@ async fn hand_over(shared: &Shared, engine: usize, mut batch: Batch) {
             Ok(()) => return,
             Err(refused) if by.has_passed() => {
                 shared.counts.lost(refused.frames.len());
-                shared.engines.frames_lost(engine, &refused.link);
                 return;
             }
             Err(refused) => batch = refused,

@@ -139,7 +139,6 @@ impl Overlay {
             rtt: peer.link.as_ref().and_then(|link| link.outbox.rtt()),
             queued_bytes: peer.link.as_ref().map_or(0, |link| link.outbox.queued_bytes()),
             queued_bytes_max: peer.link.as_ref().map_or(0, |link| link.outbox.bytes_max()),
-            reason: peer.reason,
             busy_total: peer.link.as_ref().map_or(0, |link| link.busy.load(Ordering::Relaxed)),
             lanes: lanes_of(peer.node_id),
         };
@@ -172,14 +171,9 @@ impl Overlay {
         self.shared.events.subscribe("overlay", self.shared.kernel.metrics())
     }
 
-    /// Hands over a session that another node opened at the framed plane; `held` is dropped when it ends. Without room
-    /// for it the session comes back, so that the other node can be told.
-    pub fn offer_session(&self, session: Session, held: Box<dyn Send>) -> Result<(), Box<(Session, Error)>> {
-        let new = NewSession { session, held: Some(held) };
-        self.shared.sessions.offer_or_return(new).map_err(|(new, error)| {
-            self.shared.counts.session_refused("busy");
-            Box::new((new.session, error))
-        })
+    /// Hands over a session that another node opened at the framed plane; `held` is dropped when it ends.
+    pub fn offer_session(&self, session: Session, held: Box<dyn Send>) -> Result<(), Error> {
+        self.shared.sessions.offer(NewSession { session, held: Some(held) })
     }
 
     /// Bounds of sessions with peers, as configured now.

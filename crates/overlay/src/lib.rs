@@ -22,7 +22,6 @@ pub mod words;
 
 use std::sync::Arc;
 
-use ron_kernel::repeats::Repeats;
 use ron_kernel::{Builder, Snapshot};
 
 pub use engine::{OutcomeCallback, PublishStream, StreamMessage, Trace};
@@ -65,7 +64,6 @@ pub fn install(builder: &mut Builder, options: OverlayOptions, live: Snapshot<Li
         subscribers: Arc::default(),
         readers,
         writers,
-        refusals: Repeats::default(),
     });
     kernel.metrics().register_collector(Box::new(OverlayMetrics { shared: Arc::downgrade(&shared) }));
     let [listener, supervisor, reader, writer, engine] = [(); 5].map(|()| Arc::clone(&shared));

@@ -35,8 +35,7 @@ pub const METRICS: &[MetricSpec] = &[
         "handshake_refusals_total",
         "counter",
         &["reason"],
-        "Sessions that did not begin: timeout, pin, post_quantum, hello, tls or io; those that this node refused: \
-         not_accepted, frames or busy; those that the other refused: refused",
+        "Sessions that did not begin: timeout, pin, post_quantum, refused, hello, frames, tls or io",
     ),
     metric("overlay_peers", "gauge", &[], "Peers with a session now"),
     metric("overlay_gaps_total", "counter", &[], "Ranges of messages that nobody could give any more"),
@@ -139,24 +138,23 @@ impl Counts {
         count_one(&self.refusals, reason_of(error));
     }
 
-    /// A session was refused after its handshake, by this node or the other.
-    pub fn session_refused(&self, cause: &'static str) {
-        count_one(&self.refusals, cause);
+    /// A session was refused because the frames agreed on do not hold a message of gossip.
+    pub fn frames_too_small(&self) {
+        count_one(&self.refusals, "frames");
     }
 
     pub fn read_ended(&self, closed: &Closed) {
         match closed {
-            // A reader ends with its writer, which counts what it could not write.
-            Closed::Timeout("write" | "drain") | Closed::Done => {}
             Closed::Timeout(op) => drop(self.node.io_timeouts.at(op).inc()),
             Closed::Broken(_) | Closed::Tls(_) => drop(self.node.io_errors.at("read").inc()),
+            Closed::Done => {}
             _ => drop(self.node.frame_rejects.at("malformed").inc()),
         }
     }
 
     pub fn write_ended(&self, closed: &Closed) {
         match closed {
-            Closed::Timeout(op @ ("write" | "drain")) => drop(self.node.io_timeouts.at(op).inc()),
+            Closed::Timeout(op) => drop(self.node.io_timeouts.at(op).inc()),
             Closed::Broken(_) | Closed::Tls(_) => drop(self.node.io_errors.at("write").inc()),
             _ => {}
         }

@@ -1,11 +1,10 @@
 //! Who the peers are: those that are wanted, those that are there, and how each session stands.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ron_gossip::Peer;
 use ron_transport::{Direction, NodeId, Outbox, PeerAddress, Remote, SessionFacts};
 use ron_types::limits::overlay::PEERS_MAX;
 use ron_types::{Error, Kind};
@@ -24,8 +23,6 @@ struct Table {
     rows: Mutex<BTreeMap<NodeId, Row>>,
     /// Number of the next session, so that the end of an old one is not taken for the end of a newer.
     next_session: AtomicU64,
-    /// Rises with each session that comes or goes, under the lock of the rows.
-    version: AtomicU64,
     /// Told to everybody who waits, each time a row changes.
     changed: Notify,
 }
@@ -36,8 +33,6 @@ struct Row {
     wanted: Option<Wanted>,
     dialing: Dialing,
     link: Option<Arc<Link>>,
-    /// Why there is no session, as far as that is known.
-    reason: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +66,6 @@ pub(crate) struct Link {
     pub busy: AtomicU64,
     /// Set when the session is to end: replaced by a newer one, or its peer removed.
     pub ending: Notify,
-    /// Why the other side refused this one, if it did.
-    pub refusal: OnceLock<String>,
 }
 
 /// How a peer stands, for the surfaces.
@@ -82,22 +75,12 @@ pub(crate) struct Standing {
     pub state: PeerState,
     pub direction: Direction,
     pub link: Option<Arc<Link>>,
-    /// Why there is no session, as far as that is known.
-    pub reason: Option<String>,
-}
-
-/// What an engine has to do so that its peers are those of the table.
-pub(crate) enum Change<L> {
-    /// A session is there, in place of an older one if the engine has one.
-    Up(L),
-    /// The last session with the peer is gone.
-    Down(Peer),
 }
 
 impl Peers {
     pub fn new(me: NodeId) -> Self {
-        let (next_session, version) = (AtomicU64::new(1), AtomicU64::new(1));
-        Peers(Arc::new(Table { me, rows: Mutex::default(), next_session, version, changed: Notify::new() }))
+        let next_session = AtomicU64::new(1);
+        Peers(Arc::new(Table { me, rows: Mutex::default(), next_session, changed: Notify::new() }))
     }
 
     fn rows(&self) -> MutexGuard<'_, BTreeMap<NodeId, Row>> {
@@ -148,20 +131,12 @@ impl Peers {
 
     /// No longer wants a peer, and ends the session with it; false if it was not there.
     pub fn remove(&self, node_id: NodeId) -> bool {
-        let mut rows = self.rows();
-        let Some(row) = rows.remove(&node_id) else { return false };
+        let Some(row) = self.rows().remove(&node_id) else { return false };
         if let Some(link) = row.link {
-            self.count_change();
             link.ending.notify_one();
         }
-        drop(rows);
         self.tell();
         true
-    }
-
-    /// A session came or went. Called under the lock of the rows.
-    fn count_change(&self) {
-        self.0.version.fetch_add(1, Ordering::Release);
     }
 
     /// The peers to dial.
@@ -186,16 +161,9 @@ impl Peers {
         }
     }
 
-    /// Notes why there is no session with a peer.
-    pub fn note_reason(&self, node_id: NodeId, reason: String) {
-        if let Some(row) = self.rows().get_mut(&node_id) {
-            row.reason = Some(reason);
-        }
-    }
-
     /// Enters a new session. Where there is one already, both sides must keep the same of the two without a word
     /// between them: the one that the node with the lesser id opened. The same node opening another replaces its first,
-    /// which it has given up or does not know of any more; and one that takes nothing any more is replaced by any.
+    /// which it has given up or does not know of any more.
     pub fn enter(
         &self,
         facts: &Arc<SessionFacts>,
@@ -214,8 +182,8 @@ impl Peers {
         }
         let row = rows.entry(node_id).or_default();
         if let Some(old) = &row.link {
-            let takes_nothing = old.outbox.is_closed();
-            if !takes_nothing && keeps_first((self.0.me, node_id), old.facts.direction, facts.direction) {
+            let is_like_old = old.facts.direction == facts.direction;
+            if !is_like_old && !self.is_preferred(node_id, facts.direction) {
                 return Err(Error::new(Kind::Conflict, "there is a session already"));
             }
             old.ending.notify_one();
@@ -229,14 +197,19 @@ impl Peers {
             budget: SendBudget::default(),
             busy: AtomicU64::new(0),
             ending: Notify::new(),
-            refusal: OnceLock::new(),
         });
-        self.count_change();
         (row.link, row.dialing) = (Some(Arc::clone(&link)), Dialing::Resting);
         share_out(&rows);
         drop(rows);
         self.tell();
         Ok(link)
+    }
+
+    fn is_preferred(&self, other: NodeId, direction: Direction) -> bool {
+        match direction {
+            Direction::Out => self.0.me < other,
+            Direction::In => other < self.0.me,
+        }
     }
 
     /// Takes an ended session out; false if a newer one has taken its place.
@@ -249,8 +222,7 @@ impl Peers {
         };
         let is_current = row.link.as_ref().is_some_and(|current| current.session == link.session);
         if is_current {
-            (row.link, row.reason) = (None, link.refusal.get().cloned());
-            self.count_change();
+            row.link = None;
             if row.wanted.is_none() {
                 rows.remove(&link.node_id);
             }
@@ -259,16 +231,6 @@ impl Peers {
         drop(rows);
         self.tell();
         is_current
-    }
-
-    /// The sessions there are, if one came or went since the version that was seen last.
-    pub fn links_since(&self, seen: &mut u64) -> Option<Vec<Arc<Link>>> {
-        if self.0.version.load(Ordering::Acquire) == *seen {
-            return None;
-        }
-        let rows = self.rows();
-        *seen = self.0.version.load(Ordering::Acquire);
-        Some(rows.values().filter_map(|row| row.link.clone()).collect())
     }
 
     /// The sessions there are.
@@ -294,7 +256,6 @@ impl Peers {
             },
             direction: row.link.as_ref().map_or(Direction::Out, |link| link.facts.direction),
             link: row.link.clone(),
-            reason: if row.link.is_none() { row.reason.clone() } else { None },
         };
         rows.iter().map(one).collect()
     }
@@ -303,48 +264,6 @@ impl Peers {
     pub fn deepest_outbox(&self) -> usize {
         self.rows().values().filter_map(|row| Some(row.link.as_ref()?.outbox.queued_frames())).max().unwrap_or(0)
     }
-}
-
-/// What leads from the sessions that an engine has to those that there are. Whatever the order in which sessions came
-/// and went, and however late an engine looks: it ends with those of the table.
-pub(crate) fn changes<L: Numbered>(held: &HashMap<Peer, L>, links: Vec<L>) -> Vec<Change<L>> {
-    let there: HashSet<Peer> = links.iter().map(Numbered::peer).collect();
-    let gone: Vec<_> = held.keys().filter(|peer| !there.contains(peer)).map(|peer| Change::Down(*peer)).collect();
-    let is_new = |link: &L| held.get(&link.peer()).is_none_or(|held| held.session() != link.session());
-    gone.into_iter().chain(links.into_iter().filter(is_new).map(Change::Up)).collect()
-}
-
-/// Something with a session of a peer.
-pub(crate) trait Numbered {
-    /// The peer.
-    fn peer(&self) -> Peer;
-    /// Number of the session.
-    fn session(&self) -> u64;
-}
-
-impl Numbered for Arc<Link> {
-    fn peer(&self) -> Peer {
-        peer_of(self)
-    }
-
-    fn session(&self) -> u64 {
-        self.session
-    }
-}
-
-/// Whether a node keeps its first session with another one when a second comes. The same node opening another has given
-/// up the first; of two that crossed both nodes keep the one that the lesser of them opened.
-fn keeps_first((me, other): (NodeId, NodeId), first: Direction, second: Direction) -> bool {
-    let second_is_of_the_lesser = match second {
-        Direction::Out => me < other,
-        Direction::In => other < me,
-    };
-    first != second && !second_is_of_the_lesser
-}
-
-/// The peer of a session, as the protocol knows it.
-pub(crate) fn peer_of(link: &Link) -> Peer {
-    Peer(*link.node_id.as_bytes())
 }
 
 /// What may wait for all peers together is divided among those that are there.
@@ -370,6 +289,3 @@ fn end_unwanted(rows: &mut BTreeMap<NodeId, Row>, accepts_any: bool) {
 pub(crate) fn is_loopback(address: Option<SocketAddr>) -> bool {
     address.is_none_or(|address| address.ip().is_loopback())
 }
-
-#[cfg(test)]
-mod tests;

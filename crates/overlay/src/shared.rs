@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 use oap::Hello;
 use ron_kernel::bus::Broadcast;
 use ron_kernel::queue::{Payload, QueueSender};
-use ron_kernel::repeats::Repeats;
 use ron_kernel::{KernelHandle, Snapshot};
 use ron_transport::{Closed, GoAway, NodeId, NodeKey, Reader, Session, SessionLimits, Tls, Writer};
 use ron_types::Error;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::config::LiveOptions;
@@ -19,9 +17,6 @@ use crate::metrics::Counts;
 use crate::peers::{Link, Peers};
 use crate::subscription::SubscriberPool;
 use crate::words::OverlayEvent;
-
-/// Time an ended session has to send what is queued, and to hear what the other side has.
-pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// What is fixed while the node runs.
 pub struct OverlayOptions {
@@ -48,8 +43,6 @@ pub(crate) struct Shared {
     pub subscribers: Arc<SubscriberPool>,
     pub readers: QueueSender<ReadHalf>,
     pub writers: QueueSender<WriteHalf>,
-    /// Refusals that were said lately: which node, and why it was refused or refused this one.
-    pub refusals: Repeats<(NodeId, &'static str)>,
 }
 
 /// A session after its handshake.

@@ -33,8 +33,8 @@ pub static CONN_SUPERVISOR: TaskSpec = task(
 pub static READER: TaskSpec = task(
     "reader",
     "1, a child per connection",
-    Phase::Flush,
-    "reads the frames of each connection in batches and gives them to the engine of their lane; to the end of the connection, which would otherwise cut off what was written last",
+    Phase::Work,
+    "reads the frames of each connection in batches and gives them to the engine of their lane",
 );
 /// Writes what peers are sent.
 pub static WRITER: TaskSpec = task(
@@ -115,7 +115,10 @@ const fn ingress(name: &'static str) -> QueueSpec {
 }
 
 const fn orders(name: &'static str) -> QueueSpec {
-    QueueSpec { answer: "Backpressure", ..queue(name, "reader, callers", "gossip_engine", Overflow::AwaitSend) }
+    QueueSpec {
+        answer: "Backpressure",
+        ..queue(name, "conn_supervisor, callers", "gossip_engine", Overflow::AwaitSend)
+    }
 }
 
 /// Batches of frames and publications, for each engine.
@@ -125,7 +128,7 @@ pub static GOSSIP_INGRESS: [QueueSpec; limits::ENGINES] = [
     ingress("gossip_ingress_tx[2]"),
     ingress("gossip_ingress_tx[3]"),
 ];
-/// Subscriptions, questions, and word of frames given up, for each engine: few, and only the last may find no room.
+/// Peers that come and go, subscriptions and questions, for each engine: few, and none may be lost.
 pub static ENGINE_ORDERS: [QueueSpec; limits::ENGINES] =
     [orders("engine_orders"), orders("engine_orders[1]"), orders("engine_orders[2]"), orders("engine_orders[3]")];
 

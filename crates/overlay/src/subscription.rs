@@ -38,44 +38,19 @@ pub trait Subscriber: Send {
 #[derive(Debug)]
 pub struct Made {
     bytes: Option<Bytes>,
-    /// The payload in the memory of all inboxes, which hold the same.
-    charge: Option<Arc<Charge>>,
     is_shared: bool,
-}
-
-/// A payload that waits in several inboxes, counted once until the last of them lets it go.
-#[derive(Debug)]
-struct Charge {
-    pool: Arc<SubscriberPool>,
-    bytes: usize,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.pool.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 impl Made {
     /// For an item that goes to so many subscribers.
     pub fn for_subscribers(count: usize) -> Made {
-        Made { bytes: None, charge: None, is_shared: count > 1 }
+        Made { bytes: None, is_shared: count > 1 }
     }
 
     /// What was made of the item, or is made now. Nothing is kept for a subscriber who is alone: to share bytes is one
     /// more allocation, which the thread that sends them then has to free.
     pub fn get(&mut self, make: impl FnOnce() -> Bytes) -> Bytes {
         if self.is_shared { self.bytes.get_or_insert_with(make).clone() } else { make() }
-    }
-
-    /// The payload's part of the pool, for an item that several inboxes hold.
-    fn charge(&mut self, item: &Item, pool: &Arc<SubscriberPool>) -> Option<Arc<Charge>> {
-        let make = || {
-            let bytes = payload_bytes(item);
-            pool.bytes.fetch_add(bytes, Ordering::Relaxed);
-            Arc::new(Charge { pool: Arc::clone(pool), bytes })
-        };
-        self.is_shared.then(|| Arc::clone(self.charge.get_or_insert_with(make)))
     }
 }
 
@@ -151,7 +126,7 @@ struct Inbox {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    items: VecDeque<Held>,
+    items: VecDeque<Item>,
     /// Bytes of `items`, with what holds them.
     bytes: usize,
     /// Items that made room since the reader was last told.
@@ -160,20 +135,6 @@ struct Waiting {
     is_closed: bool,
     /// The engine, while it waits for room.
     engine: Option<Waker>,
-}
-
-#[derive(Debug)]
-struct Held {
-    item: Item,
-    /// Its payload's part of the pool, where other inboxes hold it too.
-    charge: Option<Arc<Charge>>,
-}
-
-impl Held {
-    /// What the inbox itself has of the pool.
-    fn pool_bytes(&self) -> usize {
-        if self.charge.is_some() { ITEM_BYTES } else { held_bytes(&self.item) }
-    }
 }
 
 /// The two ends of a bounded inbox: when it is full the oldest items make room, and the reader is told how many.
@@ -189,11 +150,10 @@ impl Inbox {
 }
 
 impl Waiting {
-    fn put(&mut self, item: &Item, charge: Option<Arc<Charge>>, pool: &SubscriberPool) {
+    fn put(&mut self, item: &Item, pool: &SubscriberPool) {
         self.bytes += held_bytes(item);
-        let held = Held { item: item.clone(), charge };
-        pool.bytes.fetch_add(held.pool_bytes(), Ordering::Relaxed);
-        self.items.push_back(held);
+        pool.bytes.fetch_add(held_bytes(item), Ordering::Relaxed);
+        self.items.push_back(item.clone());
         let is_full = |waiting: &Waiting| {
             let is_over_own = waiting.items.len() > SUBSCRIBER_ITEMS_MAX || waiting.bytes > SUBSCRIBER_BYTES_MAX;
             is_over_own || (pool.is_over() && waiting.bytes > pool.share())
@@ -205,9 +165,9 @@ impl Waiting {
 
     fn pop(&mut self, pool: &SubscriberPool) -> Option<Item> {
         let oldest = self.items.pop_front()?;
-        self.bytes -= held_bytes(&oldest.item);
-        pool.bytes.fetch_sub(oldest.pool_bytes(), Ordering::Relaxed);
-        Some(oldest.item)
+        self.bytes -= held_bytes(&oldest);
+        pool.bytes.fetch_sub(held_bytes(&oldest), Ordering::Relaxed);
+        Some(oldest)
     }
 
     /// Half of the bounds: the other half is for what arrives while the reader takes what is replayed.
@@ -231,18 +191,13 @@ impl Waiting {
     }
 }
 
-/// What an item costs beside its bytes: its place in a buffer that grows by doubling.
-const ITEM_BYTES: usize = 2 * size_of::<Held>();
-
+/// What an item costs: its bytes, and its place in a buffer that grows by doubling.
 fn held_bytes(item: &Item) -> usize {
-    payload_bytes(item) + ITEM_BYTES
-}
-
-fn payload_bytes(item: &Item) -> usize {
-    match item {
+    let payload = match item {
         Item::Message(message) => message.payload.len(),
         Item::Gap { .. } | Item::Epoch { .. } | Item::Lagged { .. } => 0,
-    }
+    };
+    payload + 2 * size_of::<Item>()
 }
 
 impl Subscription {
@@ -280,10 +235,10 @@ impl Drop for Subscription {
 }
 
 impl Subscriber for InboxWriter {
-    fn give(&mut self, _lane: &LaneName, item: &Item, made: &mut Made) {
+    fn give(&mut self, _lane: &LaneName, item: &Item, _made: &mut Made) {
         let mut waiting = self.inbox.lock();
         if !waiting.is_closed {
-            waiting.put(item, made.charge(item, &self.inbox.pool), &self.inbox.pool);
+            waiting.put(item, &self.inbox.pool);
         }
     }
 
@@ -380,31 +335,6 @@ mod tests {
             more.push(slot);
         }
         assert_eq!(slots.len() + more.len(), SUBSCRIPTIONS_MAX, "of the node, whatever its engines");
-    }
-
-    #[test]
-    fn a_payload_that_many_readers_wait_for_is_counted_once() {
-        let pool = Arc::<SubscriberPool>::default();
-        let operator = Subject::operator("operator");
-        let slots: Vec<_> = (0..4_000).map(|_| pool.take(&operator).expect("a place")).collect();
-        let mut ends: Vec<_> = slots.iter().map(|_| inbox(&pool)).collect();
-        const BACKLOG: u64 = 30;
-        for seq in 1..=BACKLOG {
-            let (item, mut made) = (message(seq, 4096), Made::for_subscribers(ends.len()));
-            ends.iter_mut().for_each(|(writer, _)| writer.give(&lane(), &item, &mut made));
-        }
-        let held = pool.bytes.load(Ordering::Relaxed);
-        assert!(held <= ends.len() * BACKLOG as usize * ITEM_BYTES + BACKLOG as usize * 4096, "{held}");
-        for (_, reader) in &mut ends {
-            let heard = std::iter::from_fn(|| reader.try_next()).count();
-            assert_eq!(heard as u64, BACKLOG, "nobody lags who is no further behind than the others");
-        }
-        assert_eq!(pool.bytes.load(Ordering::Relaxed), 0);
-        // Those who leave let go of their part as well.
-        let (item, mut made) = (message(31, 4096), Made::for_subscribers(ends.len()));
-        ends.iter_mut().for_each(|(writer, _)| writer.give(&lane(), &item, &mut made));
-        drop((ends, made));
-        assert_eq!(pool.bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -123,8 +123,6 @@ pub struct PeerView {
     pub queued_bytes: usize,
     /// Bytes that may wait for it; 0 without a session.
     pub queued_bytes_max: usize,
-    /// Why there is no session, as far as that is known.
-    pub reason: Option<String>,
     /// Messages refused because its queue was full.
     pub busy_total: u64,
     /// Its links, by lane.

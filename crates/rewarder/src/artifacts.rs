@@ -39,8 +39,6 @@ pub const ALLOCATIONS_PARQUET: &str = "allocations.parquet";
 pub const PAID: &str = "paid.ndjson";
 /// The manifest of the run that a correction corrects, byte for byte.
 pub const CORRECTED: &str = "corrected.json";
-/// What a ledger refused of the run that a correction corrects.
-pub const UNPAID: &str = "unpaid.json";
 
 /// Names that the inputs had: beside the run and not part of it, so that a commitment follows from content alone.
 pub const INPUT_NAMES: &str = "inputs.json";
@@ -49,7 +47,7 @@ pub const INPUT_NAMES: &str = "inputs.json";
 pub const SIGNATURES: &str = "correction.dsse.json";
 
 /// Every file that a run may have.
-pub const ALL: [&str; 11] = [
+pub const ALL: [&str; 10] = [
     MANIFEST,
     COMMITMENT,
     POLICY,
@@ -59,7 +57,6 @@ pub const ALL: [&str; 11] = [
     ALLOCATIONS_PARQUET,
     PAID,
     CORRECTED,
-    UNPAID,
     INPUT_NAMES,
 ];
 
@@ -152,8 +149,8 @@ fn put_all(
     let corrected = computed.outcome.as_ref().ok().and_then(|payouts| payouts.corrected.as_ref());
     let mut artifacts = BTreeMap::new();
     let mut put = |name: &str, content: &mut Content<'_>| -> Result<(), RunError> {
-        // Nine files at most; which of them there are is not worth counting ahead.
-        if !watch.at(Stage::Writing, artifacts.len() as u64, 9) {
+        // Eight files at most; which of them there are is not worth counting ahead.
+        if !watch.at(Stage::Writing, artifacts.len() as u64, 8) {
             return Err(RunError::Stopped);
         }
         artifacts.insert(name.to_owned(), b3(&sink.put(name, content)?));
@@ -176,10 +173,6 @@ fn put_all(
     }
     if let Some(correction) = &basis.correction {
         put(PAID, &mut |to| write_paid(correction, to))?;
-        if !correction.unpaid.is_empty() {
-            let unpaid = correction.unpaid.to_bytes()?;
-            put(UNPAID, &mut |to| to.write_all(&unpaid))?;
-        }
         if let Some(manifest) = &correction.manifest {
             put(CORRECTED, &mut |to| to.write_all(manifest))?;
         }

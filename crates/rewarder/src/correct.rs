@@ -12,7 +12,6 @@
 //! be told from the runs themselves that no unit is paid twice.
 
 mod base;
-mod unpaid;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,7 +25,6 @@ use crate::epoch::EpochId;
 use crate::hashing::b3;
 use crate::job::Computed;
 use crate::manifest::{CorrectedFacts, CorrectsFacts};
-pub use unpaid::{UNPAID_BYTES_MAX, Unpaid};
 
 /// Assets, and the amount of each actor in the order of a roster.
 pub type PaidAmounts = Vec<(String, Vec<u128>)>;
@@ -54,8 +52,6 @@ pub struct Correction {
     pub roster: Roster,
     /// Assets that were paid, and what each actor has of them in the order of the roster.
     pub paid: PaidAmounts,
-    /// What a ledger refused of it, so that it is not among what was paid.
-    pub unpaid: Unpaid,
 }
 
 /// What a correction may take, and from whom.
@@ -87,20 +83,8 @@ impl Correction {
         let (epoch, run_key) = (paid.basis.epoch.clone(), *paid.order_key());
         let reserved = reserved_after(paid, bounds.takes_left_over)?;
         let (carry, carry_from) = (paid.basis.carry.clone(), paid.basis.carry_from.clone());
-        let (manifest, paid, unpaid) = (None, amounts, Unpaid::default());
-        Ok(Correction {
-            epoch,
-            run_key,
-            commitment,
-            bounds,
-            reserved,
-            carry,
-            carry_from,
-            manifest,
-            roster,
-            paid,
-            unpaid,
-        })
+        let (manifest, paid) = (None, amounts);
+        Ok(Correction { epoch, run_key, commitment, bounds, reserved, carry, carry_from, manifest, roster, paid })
     }
 
     /// Keeps the manifest of the corrected run, from which others see what the correction begins from.
@@ -123,7 +107,7 @@ impl Correction {
         // An asset of which nobody has any is not in the file of what was paid.
         let of_somebody = |(_, amounts): &&(String, Vec<u128>)| !amounts.is_empty();
         let same_paid = self.paid.iter().filter(of_somebody).eq(other.paid.iter().filter(of_somebody));
-        same_run && same_units && same_carry && self.roster == other.roster && same_paid && self.unpaid == other.unpaid
+        same_run && same_units && same_carry && self.roster == other.roster && same_paid
     }
 
     /// Facts for the manifest, without how it comes out.
@@ -135,14 +119,12 @@ impl Correction {
             clawback_max: self.bounds.clawback_max,
             takes_left_over: self.bounds.takes_left_over,
             reserved: self.reserved.clone(),
-            unpaid: self.unpaid.hash(),
             assets: Vec::new(),
         }
     }
 
     /// Compares what everyone is entitled to with what was paid.
     pub fn apply(&self, entitled_roster: &Roster, entitled: &[AssetAllocation]) -> Result<Corrected, Breach> {
-        self.check_unpaid(entitled_roster, entitled)?;
         let known = |asset: &str| entitled.iter().any(|allocation| allocation.asset == asset);
         if let Some((asset, _)) = self.paid.iter().find(|(asset, _)| !known(asset)) {
             return Err(Breach::Schema(format!("{asset} was paid, but the policy of the correction does not know it")));

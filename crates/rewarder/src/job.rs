@@ -22,11 +22,6 @@ const UNPACKED_BYTES_FREE: u64 = 1 << 30;
 /// Times its own length that a compressed file may unpack to beyond that. Rows of usage pack tenfold or twentyfold.
 const UNPACKED_RATIO_MAX: u64 = 256;
 
-/// Bytes for each actor while a pool is divided: its score, its remainder.
-const DIVISION_BYTES: u64 = 32;
-/// Bytes for each actor while a tree is built: two hashes.
-const TREE_BYTES: u64 = 64;
-
 /// An order for a run.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -230,7 +225,6 @@ fn read_pinned(job: &Job, pins: &[Option<[u8; 32]>], watch: &dyn Watch) -> Resul
     };
     let read = ron_usage::read(&job.inputs, &limits, &ReadingProgress(watch))?;
     check_pins(&job.inputs, pins, &read.hashes)?;
-    check_memory(&read.totals, &policy, job.cost.memory_bytes)?;
     refuse_pots(read.totals.roster())?;
     payable::check(read.totals.roster(), &policy)?;
     let files = job.inputs.iter().zip(read.hashes.iter().zip(&read.lengths));
@@ -248,21 +242,6 @@ fn read_pinned(job: &Job, pins: &[Option<[u8; 32]>], watch: &dyn Watch) -> Resul
     let (rows, totals) = (read.rows, read.totals);
     let (format, correction) = (FORMAT, None);
     Ok(Basis { format, epoch, document, policy, pools, carry, carry_from, inputs, rows, totals, correction })
-}
-
-/// Refuses totals beside which there is no room to divide them and to build a tree over what is paid: the memory that a
-/// run may take is what its process takes in the end.
-fn check_memory(totals: &Totals, policy: &Policy, memory_bytes: u64) -> Result<(), RunError> {
-    let amounts_bytes = 16 * policy.assets.len() as u64;
-    let needed = totals.bytes() + totals.roster().len() as u64 * (amounts_bytes + DIVISION_BYTES + TREE_BYTES);
-    let usable = ron_usage::usable_bytes(memory_bytes);
-    if needed <= usable {
-        return Ok(());
-    }
-    Err(RunError::Input(InputError::TooMuch(format!(
-        "dividing among {} actors needs about {needed} bytes of memory and may take {usable}; raise the memory cap",
-        totals.roster().len()
-    ))))
 }
 
 /// The bytes read from each file must be those that the caller named for it, not for another one.

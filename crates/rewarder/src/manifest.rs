@@ -166,9 +166,6 @@ pub struct CorrectsFacts {
     /// Units that it leaves alone: what it and the runs before it left over, for other epochs to carry in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reserved: BTreeMap<String, Units>,
-    /// Hash of what a ledger refused of the corrected run, which was not paid; none if everything was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unpaid: Option<String>,
     /// How it comes out, by asset.
     pub assets: Vec<CorrectedFacts>,
 }

@@ -11,8 +11,8 @@ use ron_calculus::tree::sum::SumTree;
 use ron_calculus::{AssetAllocation, Explanation, Policy, Question, Units, explain};
 use ron_log::Disk;
 
-use crate::artifacts::{ALL, COMMITMENT, CORRECTED, ENVELOPE, INPUT_NAMES, MANIFEST, PAID, POLICY, UNPAID, USAGE};
-use crate::correct::{Bounds, Corrected, Correction, UNPAID_BYTES_MAX, Unpaid, read_paid};
+use crate::artifacts::{ALL, COMMITMENT, CORRECTED, ENVELOPE, INPUT_NAMES, MANIFEST, PAID, POLICY, USAGE};
+use crate::correct::{Bounds, Corrected, Correction, read_paid};
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::hashing::{b3, hex0x, parse_b3};
 use crate::job::{Basis, Computed, RunError, Unwatched, settle_without_roots};
@@ -290,24 +290,10 @@ impl SealedRun {
             manifest: kept.as_deref().map(Arc::from),
             roster,
             paid,
-            unpaid: self.unpaid(facts.unpaid.as_deref())?,
         };
         let mut shown = kept.iter().chain(&self.corrected);
         let objection = shown.find_map(|manifest| correction.objection(manifest, self.threads));
         objection.map_or(Ok(Some(correction)), |why| Err(damaged(MANIFEST, why)))
-    }
-
-    /// What was not paid of the corrected run: the file must be the one that the manifest names.
-    fn unpaid(&self, named: Option<&str>) -> Result<Unpaid, SealedError> {
-        if named.is_none() && !self.manifest.artifacts.contains_key(UNPAID) {
-            return Ok(Unpaid::default());
-        }
-        let unpaid = self.artifact(UNPAID, UNPAID_BYTES_MAX)?;
-        let unpaid: Unpaid = serde_json::from_slice(&unpaid).map_err(|error| damaged(UNPAID, error))?;
-        if unpaid.hash().as_deref() != named {
-            return Err(damaged(UNPAID, "it is not what the manifest names"));
-        }
-        Ok(unpaid)
     }
 
     /// Checks the signatures on the policy against keys that the caller trusts, not those that the manifest names.

@@ -10,7 +10,6 @@ pub(crate) mod engine;
 mod handle;
 mod ledger_port;
 mod paid_usage;
-mod part_paid;
 mod reads;
 mod release;
 mod request;
@@ -32,7 +31,7 @@ pub use engine::{Begun, DiskOpener, LedgerOpener, LiveOptions, Progress, Refusal
 pub use handle::{EpochState, Rewarder, RewarderStats};
 pub use ledger_port::PayoutLedger;
 pub use reads::{ArtifactReader, ReadShare};
-pub use request::{ComputeRequest, InputRef, ReleaseRequest};
+pub use request::{ComputeRequest, InputRef};
 
 use crate::metrics::RewarderMetrics;
 use crate::specs;

@@ -17,7 +17,6 @@ use ron_log::{Class, Disk, Log, LogError, LogOptions, Lsn, Position, Recovery, V
 
 use bounds::GROWTH_BYTES_MAX;
 use forget::{Forgotten, StoreLimits};
-pub(crate) use row::HELD_AFTER_REJECTION;
 pub use row::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReason, SealRecord};
 use time::{SEEN_EVERY, WitnessedTime};
 
@@ -50,14 +49,6 @@ pub enum StoreError {
         /// Id of the correction that came first.
         by: String,
     },
-    /// A correction of a run that is not paid as the correction says.
-    #[error("what was refused of epoch {corrected} is not what {epoch} says any more; reject {epoch} and make another")]
-    PaidSince {
-        /// Id of the epoch that is corrected.
-        corrected: String,
-        /// Id of the correction.
-        epoch: String,
-    },
     /// Leftovers that were spent before.
     #[error("what epoch {from} left over went into {into} already")]
     LeftOverSpent {
@@ -76,16 +67,6 @@ pub enum StoreError {
         epoch: String,
         /// How it stands.
         status: EpochStatus,
-    },
-    /// A run that came after the one that somebody has looked at.
-    #[error("the run of epoch {epoch} here has the commitment {found}, not {named}: look at it before it is released")]
-    OtherRun {
-        /// Id of the epoch.
-        epoch: String,
-        /// Commitment of its run.
-        found: String,
-        /// Commitment that was named.
-        named: String,
     },
     /// Artifacts that something may still be paid from.
     #[error("epoch {0} is not over: its payouts follow from its artifacts")]
@@ -192,17 +173,6 @@ impl Rows {
     fn taken_up_by(&self, from: &str) -> Option<String> {
         let takes = |row: &&Arc<EpochRow>| row.takes_left_over && row.corrects.as_deref() == Some(from);
         self.by_epoch.values().filter(takes).find(|row| row.is_paying()).map(|row| row.epoch.clone())
-    }
-
-    /// What a correction says was not paid of the corrected run is what its ledger refused. A quarantine that was
-    /// lifted since the correction was sealed has perhaps paid it.
-    fn check_corrected(&self, row: &EpochRow, corrected: &str) -> Result<(), StoreError> {
-        let is_so = self.by_epoch.get(corrected).is_some_and(|found| found.is_correctable(row.unpaid.as_deref()));
-        // Without such a word it begins from what is settled, which stays so.
-        if is_so || row.unpaid.is_none() {
-            return Ok(());
-        }
-        Err(StoreError::PaidSince { corrected: corrected.to_owned(), epoch: row.epoch.clone() })
     }
 
     /// Leftovers are spent once. Asked while no other row changes, because a run that carries them and a correction
@@ -381,21 +351,15 @@ impl Store {
         })
     }
 
-    /// Writes down that the payouts of the run with this commitment may leave. An epoch has one correction: two would
-    /// each pay the same difference.
-    pub fn release(&self, epoch: &str, by: &str, commitment: &str) -> Result<Arc<EpochRow>, StoreError> {
+    /// Writes down that payouts may leave. An epoch has one correction: two would each pay the same difference.
+    pub fn release(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
         let record = SealRecord::Released { epoch: epoch.to_owned(), by: by.to_owned() };
         self.write_if(Class::Settle, &record, |rows| {
             let Some(row) = rows.by_epoch.get(epoch) else { return Ok(()) };
-            if row.commitment != commitment {
-                let (epoch, found, named) = (epoch.to_owned(), row.commitment.clone(), commitment.to_owned());
-                return Err(StoreError::OtherRun { epoch, found, named });
-            }
             let Some(corrected) = row.corrects.clone() else { return Ok(()) };
             if let Some(by) = rows.corrected_by(&corrected, epoch) {
                 return Err(StoreError::Corrected { corrected, by });
             }
-            rows.check_corrected(row, &corrected)?;
             rows.check_left_over(row)
         })
     }
@@ -404,8 +368,7 @@ impl Store {
     /// have been carried in by one that is alive.
     pub fn reject(&self, epoch: &str, detail: String) -> Result<Arc<EpochRow>, StoreError> {
         let quarantine = Quarantine { reason: QuarantineReason::Rejected, detail };
-        let record =
-            SealRecord::Quarantined { epoch: epoch.to_owned(), quarantine, reconciliation: None, unpaid: None };
+        let record = SealRecord::Quarantined { epoch: epoch.to_owned(), quarantine, reconciliation: None };
         self.write_if(Class::Settle, &record, |rows| {
             let row = rows.by_epoch.get(epoch).ok_or_else(|| StoreError::Unknown(epoch.to_owned()))?;
             match rows.carried_into(epoch) {
@@ -418,13 +381,7 @@ impl Store {
 
     /// Writes down that a person has lifted a quarantine; changes nothing if the epoch is in none that can be lifted.
     pub fn lift(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
-        let record = SealRecord::Lifted { epoch: epoch.to_owned(), by: by.to_owned() };
-        // A correction that was given up is paid no more; should the ledger have it after all, it takes nothing more.
-        let is_paying = |rows: &Rows, by: &String| rows.by_epoch.get(by).is_some_and(|by| by.given_up_by.is_none());
-        self.write_if(Class::Settle, &record, |rows| match rows.corrected_by(epoch, "") {
-            Some(by) if is_paying(rows, &by) => Err(StoreError::Corrected { corrected: epoch.to_owned(), by }),
-            _ => Ok(()),
-        })
+        self.write(Class::Settle, &SealRecord::Lifted { epoch: epoch.to_owned(), by: by.to_owned() })
     }
 
     /// Writes down how many payouts are answered for. Losing it costs duplicates, which the ledger finds.
@@ -455,10 +412,9 @@ impl Store {
         epoch: &str,
         quarantine: Quarantine,
         reconciliation: Option<serde_json::Value>,
-        unpaid: Option<String>,
     ) -> Result<Arc<EpochRow>, StoreError> {
         let epoch = epoch.to_owned();
-        self.write(Class::Settle, &SealRecord::Quarantined { epoch, quarantine, reconciliation, unpaid })
+        self.write(Class::Settle, &SealRecord::Quarantined { epoch, quarantine, reconciliation })
     }
 
     /// Writes one record, waits for the disk, then changes the row: memory is never ahead of the disk.

@@ -71,19 +71,3 @@ fn a_run_is_a_function_of_its_seed() {
     assert_eq!(report(3), report(3));
     assert_ne!(report(3), report(4));
 }
-
-/// The record that a node has is found, and what is nowhere is said to be nowhere, though a member announces thousands
-/// of nodes that do not exist, again and again: in a network of few, where they are most, and in a larger one.
-#[test]
-fn announcements_do_not_blind() {
-    let many = if seeds().count() > 1 { 200 } else { 8 };
-    for seed in 1..=many {
-        for (nodes, membership) in [(12, Membership::Complete), (12, Membership::Partial), (60, Membership::Partial)] {
-            let settings = DhtSettings { lookups: 60, ..settings(seed) };
-            let report = run_dht(DhtScenario::Announced, &World::new(nodes, membership, seed), settings);
-            println!("{report}");
-            assert_eq!(report.broken(DhtScenario::Announced), Vec::<String>::new(), "{seed}: {report}");
-            assert!(report.made_up.0 >= 16, "the scenario is too kind to prove anything: {report}");
-        }
-    }
-}

@@ -1,7 +1,7 @@
 //! Attacks on the gossip core, each with what it can do at most.
 
 use bytes::Bytes;
-use ron_gossip::{DisconnectReason, LaneName, Signatures};
+use ron_gossip::{DisconnectReason, LaneName};
 use sim::gossip::{Behaviour, Network, Settings, Topology};
 
 const SECOND: u64 = 1_000_000;
@@ -195,119 +195,4 @@ fn a_made_up_past_makes_a_node_begin_anew_now_and_then_and_loses_nothing() {
     assert!(epochs.len() as u64 <= seconds / 10 + 2, "{} lives in {seconds} seconds", epochs.len());
     let blamed = |(_, other, _): &&(usize, usize, DisconnectReason)| *other < attacker;
     assert_eq!(network.disconnects.iter().find(blamed), None);
-}
-
-/// Seeds of a property that is to hold over many.
-fn seeds() -> std::ops::RangeInclusive<u64> {
-    let soak = std::env::var_os("MACRO_SOAK").is_some_and(|value| value == "1");
-    1..=if soak { 100 } else { 4 }
-}
-
-/// What a node publishes within some seconds reaches everybody honest, in order, and nothing is told as lost.
-fn hears_all_of(network: &mut Network, node: usize, case: &str) {
-    let before = network.witness.publications.len();
-    talk(network, &[node], 20);
-    network.run_for(15 * SECOND);
-    assert_eq!(network.missed(before), [], "{case}");
-    assert_eq!(network.witness.violations, Vec::<String>::new(), "{case}");
-}
-
-#[test]
-fn nobody_speaks_for_another() {
-    for seed in seeds() {
-        for topology in [Topology::Line, Topology::Random(4)] {
-            let case = format!("{topology:?}, seed {seed}");
-            let mut settings = Settings::new(8, topology, seed);
-            settings.config.signatures = Signatures::Require;
-            let mut network = network_with(settings);
-            let behaviour = Behaviour::SpeaksFor { lane: lane(), about: 0, heard: Vec::new() };
-            let attacker = network.add_node(behaviour.clone());
-            // Neighbours of the node that it speaks for, and nodes further away; and now and then the node itself.
-            let victims = if seed % 2 == 0 { vec![0, 1, 3] } else { vec![1, 2, 5] };
-            victims.iter().for_each(|node| network.join(attacker, *node));
-            network.set_behaviour(attacker, behaviour);
-            talk(&mut network, &[0, 4], 20);
-            network.run_for(15 * SECOND);
-            hears_all_of(&mut network, 0, &case);
-            network.kill(0);
-            network.run_for(SECOND);
-            network.restart(0);
-            talk(&mut network, &[0], 3);
-            network.run_for(15 * SECOND);
-            hears_all_of(&mut network, 0, &case);
-            // The liar gone, and the node begun once more: what was said of it does not stay.
-            network.kill(attacker);
-            network.kill(0);
-            network.run_for(SECOND);
-            network.restart(0);
-            talk(&mut network, &[0], 3);
-            network.run_for(15 * SECOND);
-            hears_all_of(&mut network, 0, &case);
-            let among_honest = |(one, other, _): &&(usize, usize, DisconnectReason)| *one < 8 && *other < 8;
-            assert_eq!(network.disconnects.iter().find(among_honest), None, "{case}");
-        }
-    }
-}
-
-#[test]
-fn without_signatures_a_neighbour_is_heard_whatever_others_say_in_its_name() {
-    for seed in seeds() {
-        let mut network = network_with(Settings::new(6, Topology::Star, seed));
-        let behaviour = Behaviour::SpeaksFor { lane: lane(), about: 0, heard: Vec::new() };
-        let attacker = network.add_node(behaviour.clone());
-        (0..4).for_each(|node| network.join(attacker, node));
-        network.set_behaviour(attacker, behaviour);
-        for restarts in [false, true] {
-            if restarts {
-                network.kill(0);
-                network.run_for(5 * SECOND);
-                network.restart(0);
-            }
-            talk(&mut network, &[0], 20);
-            network.run_for(15 * SECOND);
-            let before = network.witness.publications.len();
-            talk(&mut network, &[0], 20);
-            network.run_for(15 * SECOND);
-            assert_eq!(network.missed(before), [], "seed {seed}, restarts {restarts}");
-        }
-    }
-}
-
-#[test]
-fn a_clock_that_was_ahead_and_is_set_right_keeps_nobody_from_being_heard() {
-    const HOUR_MS: u64 = 3600 * 1000;
-    for seed in seeds() {
-        for ahead_ms in [HOUR_MS, 20 * HOUR_MS, 22 * HOUR_MS, 23 * HOUR_MS + 1, 48 * HOUR_MS, 8760 * HOUR_MS] {
-            for (signatures, are_all_ahead, restarts) in [
-                (Signatures::Require, false, false),
-                (Signatures::Require, true, false),
-                (Signatures::Require, true, true),
-                (Signatures::Off, false, false),
-                (Signatures::Off, true, seed % 2 == 0),
-            ] {
-                let case = format!("{ahead_ms} ms, seed {seed}, {signatures:?}, all {are_all_ahead}, anew {restarts}");
-                let mut settings = Settings::new(5, Topology::Line, seed);
-                settings.config.signatures = signatures;
-                let mut network = Network::new(settings);
-                let wrong = if are_all_ahead { 0..5 } else { 1..2 };
-                for node in wrong.clone() {
-                    // The lives of the lane begin while the clocks are wrong.
-                    network.set_clock(node, ahead_ms);
-                }
-                network.run_for(SECOND);
-                talk(&mut network, &[0, 1, 2], 5);
-                for node in wrong {
-                    network.set_clock(node, 0);
-                    network.run_for(SECOND / 10);
-                }
-                if restarts {
-                    network.kill(1);
-                    network.restart(1);
-                }
-                talk(&mut network, &[1], 3);
-                network.run_for(15 * SECOND);
-                hears_all_of(&mut network, 1, &case);
-            }
-        }
-    }
 }

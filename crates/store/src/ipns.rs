@@ -1,9 +1,7 @@
 //! IPNS records: protobuf around signed DAG-CBOR, validated as its specification says.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use ron_types::limits::records::{IPNS_BYTES_MAX, IPNS_TTL_DEFAULT};
+use ron_types::limits::records::IPNS_BYTES_MAX;
 
 use crate::bytes_io::{Reader, put_bytes};
 use crate::peer::PEER_ID_BYTES_MAX;
@@ -93,13 +91,9 @@ impl IpnsRecord {
         self.validity_ms
     }
 
-    /// Time for which it may be used without asking again: what it says, or a minute where it says nothing, or zero,
-    /// which publishers write who mean nothing by it.
-    pub fn ttl(&self) -> Duration {
-        match self.ttl_ns {
-            None | Some(0) => IPNS_TTL_DEFAULT,
-            Some(ttl_ns) => Duration::from_nanos(ttl_ns),
-        }
+    /// Nanoseconds for which it may be cached, if it says so.
+    pub fn ttl_ns(&self) -> Option<u64> {
+        self.ttl_ns
     }
 
     /// Whether it takes the place of `other`: by sequence, then by its end, then by its bytes.

@@ -21,4 +21,4 @@ pub use possession::Possession;
 pub use records::{
     CLOCK_SKEW_MS, NameRecord, PeerRecord, ProviderFields, ProviderRecord, Record, RecordError, RecordKind, TTL_MAX_MS,
 };
-pub use store::{Applied, Bounds, Change, Counts, Expired, Provided, Shortages, Store, StoreError, StoreOpened};
+pub use store::{Applied, Bounds, Change, Counts, Expired, Provided, Store, StoreError, StoreOpened};

@@ -189,16 +189,6 @@ impl Record {
         }
     }
 
-    /// Whether the record keeps its bounds and is signed by whom it must be, at whatever time.
-    pub fn is_signed(&self) -> bool {
-        match self {
-            Record::Provider(record) => record.verify().is_ok(),
-            Record::Name(record) => record.verify().is_ok(),
-            Record::Peer(record) => record.verify().is_ok(),
-            Record::Ipns(record) => record.verify().is_ok(),
-        }
-    }
-
     /// Whether the record keeps its bounds, is signed by whom it must be, and is valid at `now_ms`.
     pub fn verify(&self, now_ms: u64) -> Result<(), RecordError> {
         // Times first: they cost nothing, and a signature costs fifty microseconds.

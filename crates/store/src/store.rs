@@ -2,46 +2,33 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use ron_types::limits::records::{
-    MANIFESTS_BYTES_MAX, PROVIDERS_PER_KEY_MAX, RECORDS_BYTES_MAX, RECORDS_MAX, STORE_CACHE_BYTES,
-};
+use ron_types::limits::records::{MANIFESTS_BYTES_MAX, RECORDS_BYTES_MAX, RECORDS_MAX, STORE_CACHE_BYTES};
 
 use crate::{
     ContentId, IpnsRecord, Key, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Record, RecordKind, Subject,
 };
 
-mod bad_rows;
 mod batch;
-mod copy;
-mod damage;
 mod error;
 mod masks;
 mod open;
 mod provided;
 mod record_bytes;
 mod reopen;
-mod rescue;
-mod shortage;
-mod signed;
 mod snapshot;
 mod tables;
 
-use bad_rows::BadRows;
 use batch::{Base, Batch, Draws};
-use damage::FileIdentity;
 use masks::Masks;
 use reopen::Writer;
-use shortage::Refused;
-use signed::Signed;
 use snapshot::Snapshot;
 
 pub use error::StoreError;
 pub use provided::Provided;
-pub use shortage::Shortages;
 
 /// The store. Cheap to clone; calls block on the disk, so they belong on a thread that may. Readers see the state after
 /// some batch, whole, and never wait for a writer.
@@ -61,16 +48,6 @@ struct Inner {
     writer: Mutex<Writer>,
     /// State after the last batch, which all readers read from.
     snapshot: ArcSwap<Snapshot>,
-    /// Rows that readers found to make no sense.
-    bad_rows: Arc<BadRows>,
-    /// Records that were read and whose signatures hold.
-    signed: Signed,
-    /// Why the file cannot be trusted any more. From then on it is only read.
-    damage: OnceLock<String>,
-    /// What there was no room for.
-    refused: Mutex<Refused>,
-    /// The file that is open.
-    identity: Mutex<Option<FileIdentity>>,
 }
 
 /// Bounds of a store. A sixteenth of the records and of their bytes is room for what this node itself publishes.
@@ -82,8 +59,6 @@ pub struct Bounds {
     pub records_bytes_max: usize,
     /// Bytes of all manifests together.
     pub manifests_bytes_max: usize,
-    /// Provider records of one key.
-    pub providers_per_key_max: usize,
     /// Memory for pages of the file.
     pub cache_bytes: usize,
 }
@@ -92,7 +67,7 @@ pub struct Bounds {
 pub struct StoreOpened {
     /// The store.
     pub store: Store,
-    /// What happened to the file that was there, if it was damaged: why, where it lies now, and what was copied.
+    /// What happened to the file that was there, if it was damaged: where it lies now, and why.
     pub lost: Option<String>,
 }
 
@@ -119,21 +94,14 @@ pub enum Change {
     DropName(String),
     /// Keeps a newer record of what this node provides or names, if it still does when this is applied.
     Renew(Record),
-    /// Keeps a manifest. One that nothing holds is kept for 48 hours from when it came last.
+    /// Keeps a manifest.
     Manifest {
         /// Id of the manifest.
         content: ContentId,
         /// Its bytes, which are verified.
         bytes: Bytes,
     },
-    /// Keeps a manifest of the operator, who may use the room that others may not.
-    OperatorsManifest {
-        /// Id of the manifest.
-        content: ContentId,
-        /// Its bytes, which are verified.
-        bytes: Bytes,
-    },
-    /// Removes a manifest that nothing holds: no pin, nothing that this node provides, no name of it.
+    /// Drops a manifest.
     Forget(ContentId),
     /// Marks something as to be kept.
     Pin(Subject),
@@ -163,8 +131,6 @@ pub enum Applied {
     Full,
     /// Its key has as many provider records as it may, and none of them gives way to this one.
     KeyFull,
-    /// It is pinned, provided or named by this node, and stays.
-    Held,
     /// It is over, too large, or its bytes are not what its id says.
     Refused,
 }
@@ -202,48 +168,9 @@ pub struct Counts {
 }
 
 impl Store {
-    /// Opens a file, or begins one. What can be read of a damaged file is copied into a new one, and it is set aside.
+    /// Opens a file, or begins one. A damaged file is set aside and a new one begun.
     pub fn open(path: &Path, bounds: Bounds) -> Result<StoreOpened, StoreError> {
         open::open(path, bounds)
-    }
-
-    /// Whether damage was found in the file that lies there, which the next start replaces. Changes nothing.
-    pub fn is_damaged(path: &Path) -> bool {
-        damage::is_marked(path)
-    }
-
-    /// Bytes of the copy that an opening makes of a damaged file, as far as it has come; none where none is made.
-    pub fn copied_bytes(path: &Path) -> Option<u64> {
-        rescue::copied_bytes(path)
-    }
-
-    /// Why the file cannot be trusted any more, if damage was found that is not of one row alone. What can be read
-    /// still is, and every write is refused: it would be gone, or make things worse. The next opening copies what can
-    /// be read.
-    pub fn damage(&self) -> Option<&str> {
-        self.inner.damage.get().map(String::as_str)
-    }
-
-    /// What keeps the store from taking more, as long as it does.
-    pub fn shortages(&self) -> Shortages {
-        let mut refused = self.refused();
-        refused.update(&self.inner.bounds, &self.counts());
-        Shortages {
-            damaged: self.damage().is_some(),
-            disk: refused.disk,
-            records: refused.record_bytes.is_some(),
-            documents: refused.documents_level.is_some(),
-        }
-    }
-
-    /// Writes a few bytes to a disk that refused a write, so that it is known when it takes them again.
-    pub fn try_disk(&self, now_ms: u64) -> Result<(), StoreError> {
-        self.write(now_ms, 0, |open| open.touch())
-    }
-
-    /// Rows that made no sense and were dropped since this was asked last, in words.
-    pub fn take_dropped_rows(&self) -> Vec<String> {
-        self.inner.bad_rows.take_dropped()
     }
 
     /// A store that is gone when it is dropped.
@@ -340,12 +267,6 @@ impl Store {
         Ok(record.and_then(|record| if let Record::Ipns(record) = record { Some(record) } else { None }))
     }
 
-    /// The record of a peer as a provider that says best where it is reached: what it says itself goes before what this
-    /// node says of it, and that before what others say. Of files from before this was noted, records that came since.
-    pub fn provider_record_of(&self, peer: &PeerId, now_ms: u64) -> Result<Option<ProviderRecord>, StoreError> {
-        self.read(|state| state.provider_record_of(peer, now_ms))
-    }
-
     /// Live record of a peer.
     pub fn peer(&self, peer: &PeerId, now_ms: u64) -> Result<Option<PeerRecord>, StoreError> {
         let record = self.read(|state| state.other(RecordKind::Peer, &peer.key(), now_ms))?;
@@ -362,11 +283,6 @@ impl Store {
     /// A manifest, verified.
     pub fn manifest(&self, content: &ContentId) -> Result<Option<Bytes>, StoreError> {
         self.read(|state| state.manifest(content))
-    }
-
-    /// Manifests and their bytes, in order, after `after`.
-    pub fn manifests(&self, after: Option<&ContentId>, max: usize) -> Result<Vec<(ContentId, usize)>, StoreError> {
-        self.read(|state| state.manifests(after, max))
     }
 
     /// Pins with the Unix milliseconds of when they were made, by their text, after `after`.
@@ -403,17 +319,6 @@ impl Store {
     /// ends with the key at which there are `max`, all records of it included, so the next call goes on behind it.
     pub fn records_in(&self, from: Key, to: Key, max: usize, now_ms: u64) -> Result<Vec<Record>, StoreError> {
         self.read(|state| state.records_in(from, to, max, now_ms))
-    }
-
-    /// Whether the signature of a record that was read from here holds, as it did when it was stored. One that a bit
-    /// changed which flipped is dropped by the next write: whoever were given it would trust this node no more.
-    pub fn is_still_signed(&self, record: &Record) -> bool {
-        let is_signed = self.inner.signed.holds(record);
-        if !is_signed {
-            // Where it is cannot be read now, it is found again when it is read next.
-            let _ = self.read(|state| state.note_unsigned(record));
-        }
-        is_signed
     }
 
     /// How much is stored.
@@ -458,8 +363,7 @@ impl Store {
         }
         open::make_tables(&transaction)?;
         transaction.commit()?;
-        let bad_rows = Arc::clone(&self.inner.bad_rows);
-        self.inner.snapshot.store(Arc::new(Snapshot::take(database, None, bad_rows)?));
+        self.inner.snapshot.store(Arc::new(Snapshot::take(database, None)?));
         Ok(())
     }
 
@@ -482,13 +386,9 @@ impl Store {
         write: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(why) = self.damage() {
-            return Err(StoreError::Damaged(format!("nothing is written until the next start: {why}")));
-        }
         writer.may_write(now_ms)?;
         let result = self.told_if_damaged(guarded(|| self.write_locked(&mut writer, now_ms, added_max, write)));
         if matches!(result, Err(StoreError::File(_))) {
-            self.refused().disk = true;
             self.after_failed_write(&mut writer, now_ms);
         }
         result
@@ -516,18 +416,12 @@ impl Store {
             now_ms,
             counts: before.counts,
             bytes: before.bytes.clone(),
-            bad_rows: Arc::clone(&self.inner.bad_rows),
             masks: masks.clone(),
             hours: hours.clone(),
         };
         let mut batch = Batch::new(&transaction, base)?;
-        // One that is not dropped now, because the write fails, is found again when it is read next.
-        for bad in self.inner.bad_rows.take() {
-            batch.drop_bad(&bad)?;
-        }
         let result = write(&mut batch)?;
         batch.write_bytes(&before.bytes)?;
-        self.refused().add(batch.refused);
         let (is_changed, hours_now) = (batch.is_changed, std::mem::take(&mut batch.hours));
         drop(batch);
         if !is_changed {
@@ -535,25 +429,15 @@ impl Store {
             return Ok(result);
         }
         transaction.commit()?;
-        self.refused().disk = false;
-        self.inner.snapshot.store(Arc::new(Snapshot::take(database, Some(masks.clone()), before.bad_rows.clone())?));
+        self.inner.snapshot.store(Arc::new(Snapshot::take(database, Some(masks.clone()))?));
         clear_dropped(&masks, &hours, &hours_now);
         Ok(result)
     }
 
-    fn refused(&self) -> MutexGuard<'_, Refused> {
-        self.inner.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A file in which damage was found is replaced when it is opened next, as it may look whole again then.
+    /// A file in which damage was found is set aside when it is opened next, as it may look whole again then.
     fn told_if_damaged<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Err(StoreError::Damaged(why)) = &result
-            && self.inner.damage.set(why.clone()).is_ok()
-            && let Some(path) = &self.inner.path
-        {
-            let identity = *self.inner.identity.lock().unwrap_or_else(PoisonError::into_inner);
-            // Without the note, the next start finds the damage when it comes upon it.
-            let _ = damage::mark(path, identity, why);
+        if let (Err(StoreError::Damaged(why)), Some(path)) = (&result, &self.inner.path) {
+            open::mark_damaged(path, why);
         }
         result
     }
@@ -580,7 +464,6 @@ impl Default for Bounds {
             records_max: RECORDS_MAX,
             records_bytes_max: RECORDS_BYTES_MAX,
             manifests_bytes_max: MANIFESTS_BYTES_MAX,
-            providers_per_key_max: PROVIDERS_PER_KEY_MAX,
             cache_bytes: STORE_CACHE_BYTES,
         }
     }

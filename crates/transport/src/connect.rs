@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use oap::{Agreed, Control, FEATURE_ZSTD, Frame, HEADER_BYTES, HELLO_BYTES_MAX, Hello, negotiate};
 use ron_kernel::Deadline;
-use ron_types::text::one_line;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
@@ -25,7 +24,6 @@ use crate::records::{Outgoing, Records, Side};
 use crate::scheduler::Bounds;
 use crate::session::{Direction, Remote, Session, SessionFacts};
 use crate::tls::{ClientTls, PostQuantum, Tls, group_name, pin};
-use crate::turns::{addresses_of, by_turns};
 use crate::writer::{Output, Writer};
 
 /// The first frame of a connection: a kind byte and the JSON of HELLO.
@@ -114,9 +112,11 @@ async fn dial_tcp(
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
     // The way there has a time of its own: through a proxy or over DNS it may take as long as the handshake.
-    let deadline = Deadline::after(limits.handshake_timeout);
-    let addresses = addresses_of(peer, deadline).await?;
-    let tcp = by_turns(addresses, deadline, async |address, _| Ok(TcpStream::connect(address).await?)).await?;
+    let connecting = TcpStream::connect((peer.host.as_str(), peer.port));
+    let tcp = Deadline::after(limits.handshake_timeout)
+        .run("connect", connecting)
+        .await
+        .map_err(|_| ConnectError::Timeout { stage: Stage::Connect })??;
     tcp.set_nodelay(true)?;
     let address = tcp.peer_addr()?;
     let (reader, writer) = tcp.into_split();
@@ -212,7 +212,7 @@ impl Beginning {
     async fn exchange_hello(&mut self, ours: &Hello, remote: Remote) -> Result<(Hello, Agreed), ConnectError> {
         self.send(&Control::Hello(ours.clone()).to_frame()).await?;
         let outcome = match self.first_frame().await? {
-            Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, one_line(&reason))),
+            Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, reason)),
             Ok(Control::Hello(theirs)) => judge(ours, theirs, remote),
             Ok(_) => Err(BadHello::Absent.into()),
             Err(bad) => Err(bad.into()),

@@ -21,7 +21,6 @@ mod sync;
 mod tests;
 mod timer;
 mod tls;
-mod turns;
 mod writer;
 
 pub use address::{AddressError, Carrier, PeerAddress};

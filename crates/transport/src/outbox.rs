@@ -19,8 +19,6 @@ pub mod writer_side;
 
 pub use place::Place;
 
-/// PINGs on their way whose times are kept; of more the oldest is forgotten.
-const PINGS_MAX: usize = 4;
 /// Tasks that may wait for room at once; a further one asks again each time it is its turn to run.
 const WAITING_FOR_ROOM_MAX: usize = 1024;
 
@@ -60,8 +58,8 @@ struct State {
     ended: Option<Closed>,
     /// Highest number among the other side's requests that were begun.
     begun: u64,
-    /// PINGs that are not answered yet, and when each went out.
-    pings: VecDeque<(u64, Instant)>,
+    /// The PING that is not answered yet.
+    ping: Option<(u64, Instant)>,
     rtt: Option<Duration>,
     /// The writer, while it waits for something to write.
     writer: Option<Waker>,
@@ -95,7 +93,7 @@ impl Outbox {
             drain_by: None,
             ended: None,
             begun: 0,
-            pings: VecDeque::new(),
+            ping: None,
             rtt: None,
             writer: None,
             reader: None,
@@ -147,7 +145,9 @@ impl Outbox {
         let mut frame = Some(frame);
         std::future::poll_fn(|context| {
             self.with(|state, wakes| {
-                let Some(next) = frame.take_if(|frame| state.is_closed() || state.scheduler.has_room_for(frame)) else {
+                let Some(next) =
+                    frame.take_if(|frame| state.is_closed() || state.scheduler.has_room_for(frame.encoded_len()))
+                else {
                     return state.wait_for_room(context);
                 };
                 wakes.writer = state.writer.take();
@@ -157,11 +157,11 @@ impl Outbox {
         .await
     }
 
-    /// Waits until a request of this size would fit, or the session is closed. Nothing is reserved: the next push may
+    /// Waits until a frame of this size would fit, or the session is closed. Nothing is reserved: the next push may
     /// find the queue full again when others push too.
     pub async fn room_for(&self, frame_bytes: usize) {
         std::future::poll_fn(|context| {
-            self.with(|state, _| match state.is_closed() || state.scheduler.has_room_for_events(1, frame_bytes) {
+            self.with(|state, _| match state.is_closed() || state.scheduler.has_room_for(frame_bytes) {
                 true => Poll::Ready(()),
                 false => state.wait_for_room(context),
             })
@@ -201,7 +201,7 @@ impl Outbox {
             if state.is_closed() {
                 return Poll::Ready(Err(PushError::Closed));
             }
-            while frames.front().is_some_and(|frame| state.scheduler.has_room_for(frame)) {
+            while frames.front().is_some_and(|frame| state.scheduler.has_room_for(frame.encoded_len())) {
                 let frame = frames.pop_front().expect("it was just looked at");
                 state.push(flow, frame)?;
                 wakes.writer = wakes.writer.take().or_else(|| state.writer.take());
@@ -223,12 +223,12 @@ impl Outbox {
         })
     }
 
-    /// Drops the oldest waiting frames of a flow that may go until at least `bytes` are free; returns how many frames
-    /// were dropped, and their bytes.
-    pub fn shed_oldest(&self, flow: u64, bytes: usize, may_go: impl Fn(&Frame) -> bool) -> (usize, usize) {
+    /// Drops the oldest waiting frames of a flow until at least `bytes` are free; returns how many frames were dropped,
+    /// and their bytes.
+    pub fn shed_oldest(&self, flow: u64, bytes: usize) -> (usize, usize) {
         self.with(|state, wakes| {
             wakes.room = std::mem::take(&mut state.room);
-            state.scheduler.shed_oldest(flow, bytes, may_go)
+            state.scheduler.shed_oldest(flow, bytes)
         })
     }
 
@@ -283,12 +283,6 @@ impl Outbox {
             state.scheduler.set_frames_max(frames_max.max(1));
             wakes.room = std::mem::take(&mut state.room);
         });
-    }
-
-    /// Keeps part of the queue for answers: events and requests have what is left. An answer is asked for, an event is
-    /// not: however many of these there are, those have their room.
-    pub fn reserve_for_answers(&self, bytes: usize, frames: usize) {
-        self.with(|state, _| state.scheduler.reserve_for_answers(bytes, frames));
     }
 
     /// Bytes that may wait at most.
@@ -411,24 +405,21 @@ impl Outbox {
         });
     }
 
-    /// A PING goes out now. Its time is kept beside those of earlier ones, whose answers may be lost.
+    /// A PING goes out now, unless the last one is still on its way: that one measures the same link.
     pub(crate) fn ping(&self, nonce: u64, now: Instant) {
         let mut state = self.lock();
-        if state.scheduler.push_control(Control::Ping { nonce }.to_frame()).is_ok() {
-            if state.pings.len() == PINGS_MAX {
-                state.pings.pop_front();
-            }
-            state.pings.push_back((nonce, now));
+        if state.scheduler.push_control(Control::Ping { nonce }.to_frame()).is_ok() && state.ping.is_none() {
+            state.ping = Some((nonce, now));
         }
     }
 
-    /// A PONG came, of the last PING or of an earlier one; one that answers no PING of ours is not believed. What went
-    /// out before is answered no more: PONGs come in the order of their PINGs.
+    /// A PONG came; one that answers no PING of ours is not believed.
     pub(crate) fn pong(&self, nonce: u64, now: Instant) {
         let mut state = self.lock();
-        if let Some(place) = state.pings.iter().position(|(sent, _)| *sent == nonce) {
-            let (_, at) = state.pings[place];
-            state.pings.drain(..=place);
+        if let Some((sent, at)) = state.ping
+            && sent == nonce
+        {
+            state.ping = None;
             state.rtt = Some(now.saturating_duration_since(at));
         }
     }
@@ -518,9 +509,6 @@ impl Wakes {
         self.writer.into_iter().chain(self.reader).chain(self.room).for_each(Waker::wake);
     }
 }
-
-#[cfg(test)]
-mod tests;
 
 impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use oap::{Agreed, Control, Hello};
 use quinn::crypto::rustls::HandshakeData;
 use ron_kernel::Deadline;
-use ron_types::text::one_line;
 use rustls::pki_types::CertificateDer;
 
 use crate::address::PeerAddress;
@@ -21,7 +20,6 @@ use crate::identity::NodeId;
 use crate::limits::SessionLimits;
 use crate::session::{Direction, Remote, Session, SessionFacts};
 use crate::tls::{ClientTls, PostQuantum, Tls, group_name, pin};
-use crate::turns::{addresses_of, by_turns};
 
 mod config;
 mod error;
@@ -106,20 +104,20 @@ pub(crate) async fn dial(
     hello: Hello,
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
-    // Finding the way there has a time of its own, as over TCP.
-    let addresses = addresses_of(peer, Deadline::after(limits.handshake_timeout)).await?;
-    by_turns(addresses, Deadline::after(limits.handshake_timeout), |address, deadline| {
-        let hello = hello.clone();
-        async move {
-            let any = match address {
-                SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            };
-            let socket = quinn::Endpoint::client(SocketAddr::new(any, 0))?;
-            dial_from(&socket, address, peer.node_id, tls, hello, deadline, limits).await
-        }
-    })
-    .await
+    // The way there has a time of its own, as over TCP.
+    let address = Deadline::after(limits.handshake_timeout)
+        .run("connect", address_of(peer))
+        .await
+        .map_err(|_| ConnectError::Timeout { stage: Stage::Connect })??;
+    let any = if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = quinn::Endpoint::client(SocketAddr::new(any, 0))?;
+    dial_from(&socket, address, peer.node_id, tls, hello, limits).await
+}
+
+/// The first address of a name.
+async fn address_of(peer: &PeerAddress) -> io::Result<SocketAddr> {
+    let mut found = tokio::net::lookup_host((peer.host.as_str(), peer.port)).await?;
+    found.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
 async fn dial_from(
@@ -128,9 +126,9 @@ async fn dial_from(
     node_id: NodeId,
     tls: &ClientTls,
     hello: Hello,
-    deadline: Deadline,
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
+    let deadline = Deadline::after(limits.handshake_timeout);
     let expected = tls.pin_of(node_id);
     let config = config::client(tls, Arc::clone(&expected), limits)?;
     // The name is neither sent nor checked: the pin takes its place.
@@ -244,7 +242,7 @@ async fn exchange_hello(
     control.write_chunk(Control::Hello(ours.clone()).to_frame().to_bytes()).await.map_err(io::Error::from)?;
     let mut input = Input::new(connection);
     let outcome = match input.first_frame().await?.and_then(|frame| Ok(Control::parse(&frame)?)) {
-        Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, one_line(&reason))),
+        Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, reason)),
         Ok(Control::Hello(theirs)) => judge(ours, theirs, remote),
         Ok(_) => Err(BadHello::Absent.into()),
         Err(bad) => Err(bad.into()),

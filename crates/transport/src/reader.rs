@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use oap::{AppId, Control, ControlError, Decoder, Flags, Frame, FrameError, compress};
 use ron_kernel::{Deadline, clock};
-use ron_types::text::one_line;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
@@ -58,12 +57,6 @@ pub struct Reader {
     /// Whether frames are held to less than was agreed on, until their sender shows who it is.
     is_held_short: bool,
     timer: Timer,
-    /// When the last bytes came of what was handed out last; none once somebody waits here for more.
-    handed_out: Option<Instant>,
-    /// When somebody last began to wait here after that.
-    waited_since: Option<Instant>,
-    /// How the session ends once what came before that is handed out.
-    ending: Option<Closed>,
     ended: Option<Closed>,
 }
 
@@ -152,13 +145,6 @@ pub(crate) fn note_frame(
     }
 }
 
-/// Lets a frame that had begun by then have so much more time.
-pub(crate) fn excuse_frame(began: &mut Option<Instant>, pause: Duration, began_by: Instant) {
-    if let Some(began) = began.as_mut().filter(|began| **began <= began_by) {
-        *began += pause;
-    }
-}
-
 impl Input {
     /// The next whole frame; none if more must be read first.
     fn next_frame(&mut self) -> Result<Option<Frame>, Closed> {
@@ -199,14 +185,6 @@ impl Input {
         }
     }
 
-    /// Lets frames that had begun by then have so much more time.
-    fn excuse(&mut self, pause: Duration, began_by: Instant) {
-        match self {
-            Input::Tls(source) => excuse_frame(&mut source.frame_began, pause, began_by),
-            Input::Quic(input) => input.excuse(pause, began_by),
-        }
-    }
-
     fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         match self {
             Input::Tls(source) => source.decoder.set_frame_bytes_max(frame_bytes_max),
@@ -240,20 +218,7 @@ impl From<Source> for Input {
 
 impl Reader {
     pub(crate) fn new(input: Input, outbox: Outbox, limits: Arc<SessionLimits>, inflates: bool) -> Self {
-        let timer = Timer::default();
-        let (handed_out, waited_since) = (None, None);
-        Reader {
-            input,
-            outbox,
-            limits,
-            inflates,
-            is_held_short: false,
-            timer,
-            handed_out,
-            waited_since,
-            ending: None,
-            ended: None,
-        }
+        Reader { input, outbox, limits, inflates, is_held_short: false, timer: Timer::default(), ended: None }
     }
 
     /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is.
@@ -274,15 +239,6 @@ impl Reader {
         std::future::poll_fn(|context| self.poll_batch(context, heard)).await
     }
 
-    /// The same for a session whose other side has said farewell: what it had queued still comes, until its end or this
-    /// time. Without a time it is [`Reader::next_batch`].
-    pub async fn next_batch_by(&mut self, heard: &mut Vec<Heard>, leave_by: Option<Deadline>) -> Result<(), Closed> {
-        match leave_by {
-            Some(leave_by) => leave_by.run("farewell", self.next_batch(heard)).await.unwrap_or(Err(Closed::Done)),
-            None => self.next_batch(heard).await,
-        }
-    }
-
     /// [`Reader::next_batch`] for those who poll.
     pub fn poll_batch(&mut self, context: &mut Context<'_>, heard: &mut Vec<Heard>) -> Poll<Result<(), Closed>> {
         let had = heard.len();
@@ -290,20 +246,15 @@ impl Reader {
             if let Some(ended) = &self.ended {
                 return Poll::Ready(Err(ended.clone()));
             }
-            // After the owner had what came before: the farewell names the requests that were begun of that, too.
-            if let Some(closed) = self.ending.take() {
+            if let Err(closed) = self.take_frames(heard) {
                 self.end(closed);
-                continue;
             }
-            self.ending = self.take_frames(heard).err();
             if heard.len() > had {
-                self.handed_out = Some(self.input.last_bytes());
                 return Poll::Ready(Ok(()));
             }
-            if self.ending.is_some() {
-                continue;
-            }
-            if let Some(dry) = self.input.known_end() {
+            if let Some(dry) = self.input.known_end()
+                && self.ended.is_none()
+            {
                 self.end(Closed::from(dry));
                 continue;
             }
@@ -327,7 +278,6 @@ impl Reader {
             self.ended = Some(ended.clone());
             return Poll::Ready(Err(ended));
         }
-        self.excuse_own_pause();
         let (deadline, what) = self.deadline();
         let deadline_or_drain = drain_by.map_or(deadline, |drain_by| drain_by.sooner(deadline));
         ready!(self.timer.poll(context, deadline_or_drain));
@@ -336,22 +286,10 @@ impl Reader {
         Poll::Ready(Err(closed))
     }
 
-    /// While the owner did not ask for more, nothing was read, however fast the other side is: that time is not its.
-    fn excuse_own_pause(&mut self) {
-        if let Some(handed_out) = self.handed_out.take() {
-            let now = clock::now();
-            self.input.excuse(now.saturating_duration_since(handed_out), handed_out);
-            self.waited_since = Some(now);
-        }
-    }
-
     fn deadline(&self) -> (Deadline, &'static str) {
         match self.input.frame_began() {
             Some(began) => (Deadline::at(began + self.limits.read_timeout), "read"),
-            None => {
-                let silent_since = self.waited_since.max(Some(self.input.last_bytes()));
-                (Deadline::at(silent_since.unwrap_or_else(clock::now) + self.limits.idle_timeout), "idle")
-            }
+            None => (Deadline::at(self.input.last_bytes() + self.limits.idle_timeout), "idle"),
         }
     }
 
@@ -379,7 +317,7 @@ impl Reader {
             Control::Pong { nonce } => self.outbox.pong(nonce, self.input.last_bytes()),
             Control::Credit { flow, bytes } => heard.push(Heard::Credit { flow, bytes }),
             Control::GoAway { code, last_corr, reason } => {
-                heard.push(Heard::GoAway(GoAway { code, last_corr, reason: one_line(&reason) }));
+                heard.push(Heard::GoAway(GoAway { code, last_corr, reason }));
             }
             Control::Hello(_) => return Err(Closed::RefusedControl(ControlError::Shape)),
         }
@@ -398,9 +336,6 @@ impl Reader {
     fn end(&mut self, closed: Closed) {
         match &closed {
             Closed::Broken(_) => self.outbox.end(&closed),
-            // It says nothing more and may still read. A side that has said farewell has its own time for what is left.
-            Closed::Done if self.outbox.is_closed() => {}
-            Closed::Done => self.outbox.close(&closed.farewell(), Deadline::after(FAREWELL)),
             _ => self.outbox.close_at_once(&closed.farewell(), Deadline::after(FAREWELL)),
         }
         self.ended = Some(closed);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
-use oap::{Flags, Frame};
+use oap::Frame;
 
 /// Bytes a flow may send in one turn. No smaller than the 64 KiB chunks that large messages are cut into, so that a
 /// turn is never spent on saving up.
@@ -40,12 +40,6 @@ pub struct Scheduler {
     spares: Vec<VecDeque<Frame>>,
     bytes: usize,
     frames: usize,
-    /// Bytes and frames of answers among them.
-    answer_bytes: usize,
-    answer_frames: usize,
-    /// Bytes and frames of the bounds that only answers may use.
-    reserve_bytes: usize,
-    reserve_frames: usize,
     /// Bytes and frames that have their room already and are still to come.
     kept_bytes: usize,
     kept_frames: usize,
@@ -74,10 +68,6 @@ impl Scheduler {
             spares: Vec::new(),
             bytes: 0,
             frames: 0,
-            answer_bytes: 0,
-            answer_frames: 0,
-            reserve_bytes: 0,
-            reserve_frames: 0,
             kept_bytes: 0,
             kept_frames: 0,
         }
@@ -85,18 +75,18 @@ impl Scheduler {
 
     /// Puts a frame at the end of its flow.
     pub fn push(&mut self, flow: u64, frame: Frame) -> Result<(), NoRoom> {
-        if !self.has_room_for(&frame) {
+        if !self.has_room_for(frame.encoded_len()) {
             return Err(NoRoom);
         }
         self.push_beyond(flow, frame);
         Ok(())
     }
 
-    /// Puts all frames of an event that is cut into several at the end of their flow, or none of them. What can never
+    /// Puts all frames of something that is cut into several at the end of their flow, or none of them. What can never
     /// fit is taken while nothing else waits, as otherwise it could never be sent.
     pub fn push_whole(&mut self, flow: u64, frames: Vec<Frame>) -> Result<(), NoRoom> {
         let bytes = frames.iter().map(Frame::encoded_len).sum();
-        if self.frames > 0 && !self.has_room_for_events(frames.len(), bytes) {
+        if self.frames > 0 && !self.has_room_for_all(frames.len(), bytes) {
             return Err(NoRoom);
         }
         frames.into_iter().for_each(|frame| self.push_beyond(flow, frame));
@@ -108,10 +98,6 @@ impl Scheduler {
         let len = frame.encoded_len();
         self.bytes += len;
         self.frames += 1;
-        if is_answer(&frame) {
-            self.answer_bytes += len;
-            self.answer_frames += 1;
-        }
         let flow = self.flows.entry(flow).or_insert_with(|| {
             self.turns.push_back(flow);
             Flow { queue: self.spares.pop().unwrap_or_default(), bytes: 0, deficit: 0, has_quantum: false }
@@ -120,15 +106,10 @@ impl Scheduler {
         flow.queue.push_back(frame);
     }
 
-    /// Keeps room for an answer of so many bytes, if answers then have no more than half of all room; or if nothing
-    /// else needs any.
+    /// Keeps room for a frame of so many bytes, if half of all room is left to others; or if nothing else needs any.
     pub fn keep(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let is_alone = self.frames + self.kept_frames == 0;
-        let answer_bytes = self.answer_bytes + self.kept_bytes + bytes;
-        let answer_frames = self.answer_frames + self.kept_frames + 1;
-        let leaves_half = answer_bytes <= self.bounds.bytes_max / 2 && answer_frames <= self.bounds.frames_max / 2;
-        let fits = leaves_half && self.has_room_within(1, bytes, 0, 0);
-        if !is_alone && !fits {
+        if !is_alone && !self.is_half_free_after(1, bytes) {
             return Err(NoRoom);
         }
         self.kept_bytes += bytes;
@@ -158,28 +139,16 @@ impl Scheduler {
         self.control.push_back(frame);
     }
 
-    /// Whether a frame would fit now.
-    pub fn has_room_for(&self, frame: &Frame) -> bool {
-        match is_answer(frame) {
-            true => self.has_room_within(1, frame.encoded_len(), 0, 0),
-            false => self.has_room_for_events(1, frame.encoded_len()),
-        }
+    /// Whether a frame of so many bytes would fit now.
+    pub fn has_room_for(&self, len: usize) -> bool {
+        self.has_room_for_all(1, len)
     }
 
-    /// Whether so many frames of so many bytes together, none of them an answer, would fit now.
-    pub fn has_room_for_events(&self, frames: usize, bytes: usize) -> bool {
-        self.has_room_within(frames, bytes, self.reserve_frames, self.reserve_bytes)
-    }
-
-    fn has_room_within(&self, frames: usize, bytes: usize, reserve_frames: usize, reserve_bytes: usize) -> bool {
+    /// Whether so many frames of so many bytes together would fit now.
+    pub fn has_room_for_all(&self, frames: usize, bytes: usize) -> bool {
         let fits = |held: usize, more: usize, max: usize| more <= max.saturating_sub(held);
-        fits(self.frames + self.kept_frames + reserve_frames, frames, self.bounds.frames_max)
-            && fits(self.bytes + self.kept_bytes + reserve_bytes, bytes, self.bounds.bytes_max)
-    }
-
-    /// Changes the part of the bounds that only answers may use.
-    pub fn reserve_for_answers(&mut self, bytes: usize, frames: usize) {
-        (self.reserve_bytes, self.reserve_frames) = (bytes, frames);
+        fits(self.frames + self.kept_frames, frames, self.bounds.frames_max)
+            && fits(self.bytes + self.kept_bytes, bytes, self.bounds.bytes_max)
     }
 
     /// Whether they would leave half of the room to others.
@@ -242,7 +211,6 @@ impl Scheduler {
         let only = *only;
         self.bytes = 0;
         self.frames = 0;
-        (self.answer_bytes, self.answer_frames) = (0, 0);
         self.turns.clear();
         self.retire(only);
         true
@@ -259,16 +227,11 @@ impl Scheduler {
         let mut taken = 0;
         while taken < bytes
             && let Some(len) = flow.queue.front().map(Frame::encoded_len).filter(|len| *len <= flow.deficit)
-            && let Some(frame) = flow.queue.pop_front()
         {
             flow.deficit -= len;
             taken += len;
             self.frames -= 1;
-            if is_answer(&frame) {
-                self.answer_bytes -= len;
-                self.answer_frames -= 1;
-            }
-            batch.push_back(frame);
+            batch.extend(flow.queue.pop_front());
         }
         flow.bytes -= taken;
         self.bytes -= taken;
@@ -283,28 +246,17 @@ impl Scheduler {
         taken
     }
 
-    /// Drops the oldest frames of a flow that may go until at least `bytes` are free; returns the number of frames
-    /// dropped, and their bytes.
-    pub fn shed_oldest(&mut self, id: u64, bytes: usize, may_go: impl Fn(&Frame) -> bool) -> (usize, usize) {
+    /// Drops the oldest frames of a flow until at least `bytes` are free; returns the number of frames dropped, and
+    /// their bytes.
+    pub fn shed_oldest(&mut self, id: u64, bytes: usize) -> (usize, usize) {
         let Some(flow) = self.flows.get_mut(&id) else { return (0, 0) };
         let (mut shed_bytes, mut shed_frames) = (0, 0);
-        let mut stay = VecDeque::new();
         while shed_bytes < bytes
             && let Some(frame) = flow.queue.pop_front()
         {
-            if !may_go(&frame) {
-                stay.push_back(frame);
-                continue;
-            }
-            let len = frame.encoded_len();
-            shed_bytes += len;
+            shed_bytes += frame.encoded_len();
             shed_frames += 1;
-            if is_answer(&frame) {
-                self.answer_bytes -= len;
-                self.answer_frames -= 1;
-            }
         }
-        stay.into_iter().rev().for_each(|frame| flow.queue.push_front(frame));
         flow.bytes -= shed_bytes;
         self.bytes -= shed_bytes;
         self.frames -= shed_frames;
@@ -320,7 +272,6 @@ impl Scheduler {
         self.flows.clear();
         self.turns.clear();
         self.bytes = 0;
-        (self.answer_bytes, self.answer_frames) = (0, 0);
         std::mem::take(&mut self.frames)
     }
 
@@ -367,9 +318,8 @@ impl Scheduler {
     /// Gives memory back; for a session that has gone quiet.
     pub fn shrink(&mut self) {
         if self.is_empty() {
-            let Scheduler { kept_bytes, kept_frames, reserve_bytes, reserve_frames, .. } = *self;
-            let empty = Scheduler::new(self.bounds);
-            *self = Scheduler { kept_bytes, kept_frames, reserve_bytes, reserve_frames, ..empty };
+            let Scheduler { kept_bytes, kept_frames, .. } = *self;
+            *self = Scheduler { kept_bytes, kept_frames, ..Scheduler::new(self.bounds) };
         }
     }
 
@@ -380,11 +330,6 @@ impl Scheduler {
             self.spares.push(flow.queue);
         }
     }
-}
-
-/// Whether a frame answers what the other side asked.
-fn is_answer(frame: &Frame) -> bool {
-    frame.has(Flags::RESP)
 }
 
 #[cfg(test)]

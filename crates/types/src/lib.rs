@@ -4,7 +4,6 @@ pub mod error;
 pub mod limits;
 pub mod names;
 pub mod settings;
-pub mod text;
 pub mod values;
 pub mod web_page;
 

@@ -69,11 +69,6 @@ pub enum ValueKind {
     },
     /// An IP address and a port.
     Address,
-    /// IP addresses, each with a port.
-    Addresses {
-        /// Maximum number of addresses.
-        count_max: usize,
-    },
     /// The path of a file or directory.
     Path,
     /// One of these words.
@@ -160,11 +155,6 @@ pub fn time(min_ms: u64, max_ms: u64) -> ValueKind {
 /// A list of up to so many nodes.
 pub fn nodes(count_max: usize) -> ValueKind {
     ValueKind::Nodes { count_max }
-}
-
-/// A list of up to so many IP addresses with ports.
-pub fn addresses(count_max: usize) -> ValueKind {
-    ValueKind::Addresses { count_max }
 }
 
 /// One of these words for each of up to so many lanes.

@@ -4,7 +4,6 @@
 //! there. `guard` checks sizes before the library sees them; panics that are left end here, as damage of the file.
 
 mod batch;
-mod checked;
 mod footer;
 mod guard;
 
@@ -24,8 +23,6 @@ use crate::gather::Rows;
 use crate::input::InputError;
 use crate::report::PieceReport;
 use batch::BatchReader;
-pub use checked::CheckedFile;
-use checked::ReadFailure;
 pub use guard::Bytes;
 use guard::{GuardedFile, RowGroup};
 
@@ -35,8 +32,7 @@ const BATCH_ROWS: usize = 4096;
 /// A Parquet file with usable columns.
 pub struct ParquetFile {
     name: String,
-    bytes: Bytes,
-    page_bytes_max: u64,
+    file: Arc<GuardedFile>,
     metadata: Arc<ParquetMetaData>,
     levels: FieldLevels,
     places: [Option<usize>; 5],
@@ -52,20 +48,21 @@ impl ParquetFile {
         page_bytes_max: u64,
         unpacked_bytes_max: u64,
     ) -> Result<ParquetFile, InputError> {
+        let file = GuardedFile::new(bytes, page_bytes_max)
+            .map_err(|source| InputError::Io { file: name.to_owned(), source })?;
+        let file = Arc::new(file);
         let opened = guarded(|| {
-            let file = GuardedFile::new(&bytes, page_bytes_max);
             file.check_footer()?;
-            let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).map_err(told)?;
+            let metadata = ParquetMetaDataReader::new().parse_and_finish(file.as_ref()).map_err(told)?;
             let places = check_columns(&metadata)?;
-            check_row_groups(&metadata, bytes.length())?;
+            check_row_groups(&metadata, file.length())?;
             let levels = levels(&metadata).map_err(told)?;
             Ok((metadata, places, levels))
         });
-        let (metadata, places, levels) = opened.map_err(|reason| unread(name, &bytes, reason))?;
+        let (metadata, places, levels) = opened.map_err(|reason| bad(name, reason))?;
         Ok(ParquetFile {
             name: name.to_owned(),
-            bytes,
-            page_bytes_max,
+            file,
             metadata: Arc::new(metadata),
             levels,
             places,
@@ -86,31 +83,25 @@ impl ParquetFile {
 
     /// Length of the file in bytes.
     pub fn length(&self) -> u64 {
-        self.bytes.length()
+        self.file.length()
     }
 
-    /// BLAKE3 of the file's bytes, as they were when they were read; what was not read yet is read now.
-    pub fn hash(&self, mut goes_on: impl FnMut() -> bool) -> Result<blake3::Hash, InputError> {
-        match &self.bytes {
-            Bytes::Memory(bytes) => Ok(blake3::hash(bytes)),
-            Bytes::File(file) => match file.hash(&mut goes_on) {
-                Ok(hash) => hash.ok_or(InputError::Stopped),
-                Err(error) => Err(unread(&self.name, &self.bytes, error.to_string())),
-            },
-        }
+    /// BLAKE3 of the file's bytes; tells after each piece how many bytes it had.
+    pub fn hash(&self) -> Result<blake3::Hash, InputError> {
+        self.file.hash().map_err(|source| InputError::Io { file: self.name.clone(), source })
     }
 
     /// Adds the rows of a row group; the number of rows in it.
     pub fn add_rows(&self, group: usize, sink: &mut impl Rows, report: &mut PieceReport) -> Result<u64, InputError> {
-        let row_group = RowGroup::new(&self.bytes, self.page_bytes_max, &self.metadata, group);
+        let row_group = RowGroup::new(&self.file, &self.metadata, group);
         let reader = guarded(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &row_group, BATCH_ROWS, None).map_err(told)
         });
-        let mut reader = reader.map_err(|reason| self.unread(group, &reason))?;
+        let mut reader = reader.map_err(|reason| bad(&self.name, format!("row group {group}: {reason}")))?;
         let mut batches = BatchReader::new(self.places);
         loop {
             let next = guarded(|| reader.next().transpose().map_err(|error| error.to_string()));
-            let next = next.map_err(|reason| self.unread(group, &reason))?;
+            let next = next.map_err(|reason| bad(&self.name, format!("row group {group}: {reason}")))?;
             let Some(batch) = next else { break };
             let bytes = batches.add(&batch, sink, report)?.map_err(|reason| bad(&self.name, reason))?;
             // Pages may say "the same again" a billion times in a few bytes.
@@ -127,10 +118,6 @@ impl ParquetFile {
         }
         Ok(expected)
     }
-
-    fn unread(&self, group: usize, reason: &str) -> InputError {
-        unread(&self.name, &self.bytes, format!("row group {group}: {reason}"))
-    }
 }
 
 /// Runs a call into the library; a panic is the file's fault.
@@ -144,19 +131,6 @@ fn told(error: ParquetError) -> String {
 
 fn bad(file: &str, reason: String) -> InputError {
     InputError::BadFile { file: file.to_owned(), reason }
-}
-
-/// Why a file could not be read: what failed on the disk is not the file's fault, though the library says so.
-fn unread(file: &str, bytes: &Bytes, reason: String) -> InputError {
-    let failure = match bytes {
-        Bytes::File(file) => file.failure(),
-        Bytes::Memory(_) => None,
-    };
-    match failure {
-        None => bad(file, reason),
-        Some(ReadFailure::Changed) => bad(file, ReadFailure::Changed.to_error().to_string()),
-        Some(failure) => InputError::Io { file: file.to_owned(), source: failure.to_error() },
-    }
 }
 
 /// The columns by name; flat, of types that can hold what they are for.

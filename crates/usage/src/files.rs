@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::columns::{Bytes, CheckedFile, ParquetFile};
+use crate::columns::{Bytes, ParquetFile};
 use crate::crew::lock;
 use crate::gather::{Gathering, RowSink};
 use crate::identity::{self, FileIdentity};
@@ -110,9 +110,7 @@ impl<'a> Files<'a> {
                 (file.add_rows(number, sink, &mut found)?, file.row_group_bytes(number))
             }
             Piece::Hash(parquet) => {
-                let done = self.bytes_done.load(Ordering::Relaxed).min(self.bytes_all);
-                let hash = parquet.hash(|| self.progress.read(done, self.bytes_all))?;
-                *lock(&file.end) = Some((hash, parquet.length()));
+                *lock(&file.end) = Some((parquet.hash()?, parquet.length()));
                 return Ok(());
             }
         };
@@ -175,14 +173,14 @@ impl OpenFile<'_> {
                     Err(error)
                 }
             },
-            State::Parquet { file, next, .. } if *next < file.row_groups() => {
-                *next += 1;
-                Ok(Some(Piece::RowGroup { file: Arc::clone(file), number: *next - 1 }))
-            }
-            // Last: what was read until then was hashed, and little is left.
+            // First, because it is the longest single piece.
             State::Parquet { file, is_hashed, .. } if !*is_hashed => {
                 *is_hashed = true;
                 Ok(Some(Piece::Hash(Arc::clone(file))))
+            }
+            State::Parquet { file, next, .. } if *next < file.row_groups() => {
+                *next += 1;
+                Ok(Some(Piece::RowGroup { file: Arc::clone(file), number: *next - 1 }))
             }
             State::Parquet { .. } => {
                 *state = State::Done;
@@ -202,8 +200,7 @@ impl OpenFile<'_> {
         let mut magic = [0; 4];
         let length = file.read_at(&mut magic, 0).map_err(|source| io_error(input, source))?;
         if &magic[..length] == b"PAR1" {
-            let bytes = Bytes::File(Arc::new(CheckedFile::new(file).map_err(|source| io_error(input, source))?));
-            let file = ParquetFile::open(&input.name, bytes, page_bytes_max, limits.unpacked_bytes_max)?;
+            let file = ParquetFile::open(&input.name, Bytes::File(file), page_bytes_max, limits.unpacked_bytes_max)?;
             return Ok(State::Parquet { file: Arc::new(file), next: 0, is_hashed: false });
         }
         if input.name.ends_with(".parquet") {

@@ -26,5 +26,5 @@ mod text;
 
 pub use identity::{FileIdentity, open_file};
 pub use input::{BadRow, InputError, InputFile, Limits, Progress, Read, read};
-pub use limits::{ACTOR_BYTES_MAX, usable_bytes};
+pub use limits::ACTOR_BYTES_MAX;
 pub use table::{read_totals, write_allocations, write_totals};

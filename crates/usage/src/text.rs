@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::crew::lock;
 use crate::csv::Header;
 use crate::input::{InputError, InputFile, Limits};
-use crate::limits::{LINE_BYTES_MAX, Plan};
+use crate::limits::LINE_BYTES_MAX;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -30,7 +30,6 @@ pub struct TextFile {
     is_at_end: bool,
     unpacked_bytes: u64,
     unpacked_bytes_max: u64,
-    window_log: u32,
     format: TextFormat,
 }
 
@@ -58,12 +57,13 @@ impl TextFile {
     /// Opens a file whose first bytes are known; tells the format by the first byte that was unpacked.
     pub fn open(input: &InputFile, file: File, magic: &[u8], limits: &Limits) -> Result<TextFile, InputError> {
         let source = Source(Arc::new(Mutex::new(HashedFile { file, hasher: blake3::Hasher::new(), length: 0 })));
-        let window_log = Plan::of(limits).window_log;
-        let failed = |error| failed(&input.name, error, window_log);
+        let failed = |error| failed(&input.name, error);
         let unpacked: Box<dyn Read + Send> = match magic {
             [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(source.clone())),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => {
                 let mut decoder = zstd::Decoder::new(source.clone()).map_err(failed)?;
+                // A hostile frame asks for a window of gigabytes; eight megabytes are what ordinary levels use.
+                let window_log = if limits.memory_bytes >= 1 << 30 { 27 } else { 23 };
                 decoder.window_log_max(window_log).map_err(failed)?;
                 Box::new(decoder)
             }
@@ -77,7 +77,6 @@ impl TextFile {
             is_at_end: false,
             unpacked_bytes: 0,
             unpacked_bytes_max: limits.unpacked_bytes_max,
-            window_log,
             format: TextFormat::Ndjson,
         };
         text.start()?;
@@ -117,7 +116,7 @@ impl TextFile {
         }
         self.buffer.reserve_exact(room);
         let read = self.unpacked.by_ref().take(room as u64).read_to_end(&mut self.buffer);
-        let length = read.map_err(|error| failed(&self.name, error, self.window_log))?;
+        let length = read.map_err(|error| failed(&self.name, error))?;
         self.is_at_end = length < room;
         self.unpacked_bytes += length as u64;
         if self.unpacked_bytes > self.unpacked_bytes_max {
@@ -159,7 +158,7 @@ impl TextFile {
     /// Hash and length of the file, of which all bytes were read.
     pub fn end(mut self) -> Result<(blake3::Hash, u64), InputError> {
         // What follows the packed data belongs to the file as well.
-        io::copy(&mut self.source, &mut io::sink()).map_err(|error| failed(&self.name, error, self.window_log))?;
+        io::copy(&mut self.source, &mut io::sink()).map_err(|error| failed(&self.name, error))?;
         let source = lock(&self.source.0);
         Ok((source.hasher.finalize(), source.length))
     }
@@ -174,18 +173,8 @@ impl TextFile {
     }
 }
 
-/// What zstd says of a frame whose window is larger than allowed.
-const WINDOW_TOO_LARGE: &str = "Frame requires too much memory for decoding";
-
-/// Damage of packed data is the file's; everything else is the disk's, or a want of memory.
-fn failed(name: &str, error: io::Error, window_log: u32) -> InputError {
-    if error.to_string() == WINDOW_TOO_LARGE {
-        let most = (1_u64 << window_log) >> 20;
-        return InputError::TooMuch(format!(
-            "{name}: unpacking it needs a window of more than {most} MiB; give more memory or fewer threads, or pack it \
-             with a smaller window"
-        ));
-    }
+/// Damage of packed data is the file's; everything else is the disk's.
+fn failed(name: &str, error: io::Error) -> InputError {
     let is_damage = !matches!(error.raw_os_error(), Some(code) if code > 0);
     if is_damage {
         return InputError::BadFile { file: name.to_owned(), reason: format!("cannot be unpacked: {error}") };

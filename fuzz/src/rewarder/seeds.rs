@@ -118,7 +118,6 @@ fn corrects() -> CorrectsFacts {
         clawback_max: Some(Units(100)),
         takes_left_over: true,
         reserved: BTreeMap::from([("credits".to_owned(), Units(1))]),
-        unpaid: None,
         assets: vec![asset],
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct ResolveBatchRequest {
     #[schema(min_items = 1, max_items = 100)]
     ids: Vec<String>,
     /// Maximum providers of each; 20 if not given.
-    #[schema(minimum = 1, maximum = 2000)]
+    #[schema(minimum = 1, maximum = 64)]
     max: Option<usize>,
     /// Ask the network, whatever the node knows.
     #[serde(default)]

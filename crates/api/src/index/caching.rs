@@ -21,6 +21,9 @@ pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// An answer depends on what its caller can read.
 pub(super) const VARY: HeaderValue = HeaderValue::from_static("Accept, Accept-Encoding");
 
+/// Life of an IPNS record that names none.
+const IPNS_TTL_DEFAULT: Duration = Duration::from_secs(60);
+
 /// Who may keep an answer, and for how long. A cache between caller and node gives what is `public` to everybody, also
 /// to those without a token; where one is asked for, only the caller's own cache may keep it.
 pub(super) fn life(access: Access, how_long: impl std::fmt::Display) -> HeaderValue {
@@ -67,7 +70,13 @@ pub(super) fn add_records(headers: &mut HeaderMap, access: Access, worth: CacheW
 }
 
 /// Says how long an IPNS record may be kept: as long as it says itself, never beyond its end.
-pub(super) fn add_ipns(headers: &mut HeaderMap, access: Access, ttl: Duration, valid_until_ms: u64, now_ms: u64) {
+pub(super) fn add_ipns(
+    headers: &mut HeaderMap,
+    access: Access,
+    ttl: Option<Duration>,
+    valid_until_ms: u64,
+    now_ms: u64,
+) {
     headers.insert(header::VARY, VARY);
     add_time(headers, header::LAST_MODIFIED, now_ms);
     let left = Duration::from_millis(valid_until_ms.saturating_sub(now_ms)).as_secs();
@@ -75,7 +84,7 @@ pub(super) fn add_ipns(headers: &mut HeaderMap, access: Access, ttl: Duration, v
         headers.insert(header::CACHE_CONTROL, NO_STORE);
         return;
     }
-    let fresh = ttl.as_secs().min(left);
+    let fresh = ttl.unwrap_or(IPNS_TTL_DEFAULT).as_secs().min(left);
     let stale = left - fresh;
     let how_long = format_args!("max-age={fresh}, stale-while-revalidate={stale}, stale-if-error={stale}");
     headers.insert(header::CACHE_CONTROL, life(access, how_long));
@@ -138,10 +147,10 @@ mod tests {
 
     const NOW_MS: u64 = 1_800_000_000_000;
 
-    fn ipns(ttl_s: u64, left_ms: i64) -> (String, Option<String>) {
+    fn ipns(ttl: Option<u64>, left_ms: i64) -> (String, Option<String>) {
         let mut headers = HeaderMap::new();
         let until = NOW_MS.saturating_add_signed(left_ms);
-        add_ipns(&mut headers, Access::Public, Duration::from_secs(ttl_s), until, NOW_MS);
+        add_ipns(&mut headers, Access::Public, ttl.map(Duration::from_secs), until, NOW_MS);
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         assert_eq!(text(header::VARY).as_deref(), Some("Accept, Accept-Encoding"));
         assert!(text(header::LAST_MODIFIED).is_some());
@@ -150,16 +159,16 @@ mod tests {
 
     #[test]
     fn an_ipns_record_is_kept_as_long_as_it_says_and_no_longer_than_it_is_valid() {
-        let (life, ends) = ipns(300, 3_600_000);
+        let (life, ends) = ipns(Some(300), 3_600_000);
         assert_eq!(life, "public, max-age=300, stale-while-revalidate=3300, stale-if-error=3300");
         assert_eq!(ends.as_deref(), Some("Fri, 15 Jan 2027 09:00:00 GMT"));
-        assert_eq!(ipns(60, 3_600_000).0, "public, max-age=60, stale-while-revalidate=3540, stale-if-error=3540");
-        assert_eq!(ipns(300, 10_000).0, "public, max-age=10, stale-while-revalidate=0, stale-if-error=0");
-        assert_eq!(ipns(300, 0), ("no-store".to_owned(), None));
-        assert_eq!(ipns(300, -5), ("no-store".to_owned(), None));
+        assert_eq!(ipns(None, 3_600_000).0, "public, max-age=60, stale-while-revalidate=3540, stale-if-error=3540");
+        assert_eq!(ipns(Some(300), 10_000).0, "public, max-age=10, stale-while-revalidate=0, stale-if-error=0");
+        assert_eq!(ipns(Some(300), 0), ("no-store".to_owned(), None));
+        assert_eq!(ipns(Some(300), -5), ("no-store".to_owned(), None));
         // A record may claim to be valid for ever; a date cannot.
         let mut headers = HeaderMap::new();
-        add_ipns(&mut headers, Access::Public, Duration::from_secs(60), u64::MAX, NOW_MS);
+        add_ipns(&mut headers, Access::Public, None, u64::MAX, NOW_MS);
         assert_eq!(headers.get(header::EXPIRES).expect("a date"), "Fri, 31 Dec 9999 23:59:59 GMT");
     }
 

@@ -13,9 +13,9 @@ use svc_index::words::Outcome;
 use super::cross_origin::{PageMethods, READ_ERRORS};
 use super::filters::Filters;
 use super::negotiation::{Form, JSON, NDJSON, Negotiated};
-use super::routing::{Envelope, FilterQuery, RoutingId, document, streamed, unreadable, words};
+use super::routing::{Envelope, FilterQuery, document, streamed, unreadable, words};
 use super::{App, Asker, READERS, Routes, cross_origin};
-use crate::extract::Query;
+use crate::extract::{Path, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -54,7 +54,7 @@ async fn closest(
     app: Arc<App>,
     asker: Asker,
     headers: HeaderMap,
-    key: RoutingId,
+    key: Path<String>,
     query: Query<Vec<(String, String)>>,
 ) -> HandlerResult {
     let wanted = Wanted::of(&key.0)?;

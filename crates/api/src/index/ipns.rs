@@ -1,6 +1,7 @@
 //! Delegated Routing V1: IPNS records, read and published.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -14,10 +15,11 @@ use svc_index::words::{Outcome, ResolveOptions};
 
 use super::caching::CacheWorth;
 use super::cross_origin::{PUT_ERRORS, PageMethods};
-use super::routing::{RoutingId, unreadable};
+use super::routing::unreadable;
 use super::{Admitted, App, Asker, READERS, Routes, caching, cross_origin, negotiation};
 use crate::body;
 use crate::call::Call;
+use crate::extract::Path;
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -62,7 +64,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&IPNS_OPTIONS, async || cross_origin::preflight(PageMethods::ReadAndPut))
 }
 
-async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, name: RoutingId) -> HandlerResult {
+async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, name: Path<String>) -> HandlerResult {
     let name = name_of(&name.0)?;
     if !negotiation::accepts(&headers, IPNS_RECORD) {
         return Err(Problem::schema(StatusCode::NOT_ACCEPTABLE, format!("Accept must have {IPNS_RECORD}")));
@@ -82,7 +84,8 @@ fn answer(asked: &HeaderMap, admitted: &Admitted, record: &IpnsRecord, now_ms: u
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(IPNS_RECORD));
-    caching::add_ipns(headers, admitted.access, record.ttl(), record.validity_ms(), now_ms);
+    let ttl = record.ttl_ns().map(Duration::from_nanos);
+    caching::add_ipns(headers, admitted.access, ttl, record.validity_ms(), now_ms);
     caching::add_etag(headers, &etag);
     cross_origin::add(headers, PageMethods::ReadAndPut);
     if caching::is_known(asked, &etag) { caching::not_modified(response) } else { response }
@@ -98,7 +101,7 @@ fn nothing(admitted: &Admitted, outcome: Outcome) -> Response {
     response
 }
 
-async fn put(app: Arc<App>, call: Call, asker: Asker, name: RoutingId, request: Request) -> HandlerResult {
+async fn put(app: Arc<App>, call: Call, asker: Asker, name: Path<String>, request: Request) -> HandlerResult {
     let name = name_of(&name.0)?;
     if !is_ipns_record(request.headers()) {
         return Err(Problem::schema(StatusCode::NOT_ACCEPTABLE, format!("Content-Type must be {IPNS_RECORD}")));

@@ -1,4 +1,4 @@
-//! What the node keeps: pins, what it says that it has, and its own names until it is told otherwise; and documents.
+//! What the node keeps until it is told otherwise: pins, what it says that it has, and its own names.
 
 use std::sync::Arc;
 
@@ -43,15 +43,6 @@ static NAMES: Operation = Operation::get(
 .query::<KeptQuery>()
 .answers::<KeptAnswer>();
 
-static DOCUMENTS: Operation = Operation::get(
-    "/index/documents",
-    "upkeep",
-    "documents that the node keeps, and their bytes, in the order of their digests",
-)
-.allows(ADMIN)
-.query::<KeptQuery>()
-.answers::<KeptAnswer>();
-
 /// Which part of a list.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -83,9 +74,6 @@ struct KeptWords {
     /// When it was pinned, in milliseconds since 1970, of a list of pins.
     #[serde(skip_serializing_if = "Option::is_none")]
     since_ms: Option<u64>,
-    /// Bytes of it, of a list of documents.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
     /// Where it can be had, of a list of what is provided; none where the node itself is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     addrs: Option<Vec<String>>,
@@ -94,7 +82,7 @@ struct KeptWords {
     protocols: Option<Vec<String>>,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&PINS, &PROVIDED, &NAMES, &DOCUMENTS];
+pub(super) const OPERATIONS: &[&Operation] = &[&PINS, &PROVIDED, &NAMES];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
@@ -102,7 +90,6 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&PINS, with!(app, pins(bearer, query)))
         .add(&PROVIDED, with!(app, provided(bearer, query)))
         .add(&NAMES, with!(app, names(bearer, query)))
-        .add(&DOCUMENTS, with!(app, documents(bearer, query)))
 }
 
 async fn pins(app: Arc<App>, bearer: Bearer, query: Query<KeptQuery>) -> HandlerResult {
@@ -143,19 +130,6 @@ async fn names(app: Arc<App>, bearer: Bearer, query: Query<KeptQuery>) -> Handle
         ..KeptWords::default()
     };
     Ok(page(names.into_iter().map(item).collect(), limit, |last| last.name.clone().unwrap_or_default()))
-}
-
-async fn documents(app: Arc<App>, bearer: Bearer, query: Query<KeptQuery>) -> HandlerResult {
-    app.allow_admin(&bearer, WHOLE_NODE)?;
-    let limit = query.0.limit()?;
-    let after = query.0.after.as_deref().map(|text| content_of("after", text)).transpose()?;
-    let documents = app.index.manifests(after, limit).await?;
-    let item = |(id, bytes): (ContentId, usize)| KeptWords {
-        id: id.to_string(),
-        bytes: Some(bytes as u64),
-        ..KeptWords::default()
-    };
-    Ok(page(documents.into_iter().map(item).collect(), limit, |last| last.id.clone()))
 }
 
 /// The label of a name of this node.

@@ -9,12 +9,11 @@ use http::{HeaderMap, HeaderValue, header};
 use ron_store::ContentId;
 use ron_types::{Error, Kind};
 use serde::Serialize;
-use svc_index::capabilities::{ADMIN, PUBLISH};
+use svc_index::capabilities::PUBLISH;
 use utoipa::ToSchema;
 
 use super::words::ContentWords;
 use super::{App, Asker, READERS, Routes, caching, content_of};
-use crate::auth::Bearer;
 use crate::body;
 use crate::call::Call;
 use crate::extract::{Json, Path};
@@ -33,32 +32,13 @@ static GET_MANIFEST: Operation =
 static PUT_MANIFEST: Operation = Operation::put(
     "/manifests/{id}",
     "manifests",
-    "keeps a document of at most a mebibyte, whose BLAKE3 hash the id must be, until 48 hours after nothing holds it: \
-     no pin, nothing that the node provides, no name of it",
+    "keeps a document of at most a mebibyte, whose BLAKE3 hash the id must be",
 )
 .needs("`index:publish`")
 .speaks(&["application/octet-stream"], &[])
 .answers::<ManifestAnswer>()
 .errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::FrameTooLarge, Kind::Integrity])
 .takes_stream();
-
-static DELETE_MANIFEST: Operation = Operation::delete(
-    "/manifests/{id}",
-    "manifests",
-    "removes a document; 409 while it is pinned, provided or named by this node",
-)
-.allows(ADMIN)
-.answers::<ManifestRemoved>()
-.errors(&[Kind::NotFound, Kind::Conflict]);
-
-/// A document that is kept no longer.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ManifestRemoved {
-    /// Its ids.
-    content: ContentWords,
-    /// True: the answer is given after it was removed.
-    removed: bool,
-}
 
 /// A document that is kept.
 #[derive(Debug, Serialize, ToSchema)]
@@ -69,14 +49,13 @@ pub(super) struct ManifestAnswer {
     bytes: usize,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&GET_MANIFEST, &PUT_MANIFEST, &DELETE_MANIFEST];
+pub(super) const OPERATIONS: &[&Operation] = &[&GET_MANIFEST, &PUT_MANIFEST];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add_open(&GET_MANIFEST, with!(app, get(asker, headers, id)))
         .add_open(&PUT_MANIFEST, with!(app, put(call, asker, id, request)))
-        .add(&DELETE_MANIFEST, with!(app, remove(bearer, id)))
 }
 
 async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, id: Path<String>) -> HandlerResult {
@@ -105,18 +84,10 @@ async fn put(app: Arc<App>, call: Call, asker: Asker, id: Path<String>, request:
         return Err(Error::new(Kind::Integrity, detail).into());
     }
     let count = bytes.len();
-    let is_operators = app.allow(&asker, ADMIN, &id.to_string()).is_ok();
-    let kept = app.index.keep_manifest(&admitted.tenant, bytes, is_operators).await?;
+    let kept = app.index.publish_manifest(&admitted.tenant, bytes).await?;
     let mut response = Json(ManifestAnswer { content: ContentWords::of(&kept), bytes: count }).into_response();
     caching::add_etag(response.headers_mut(), &format!("\"{kept}\""));
     Ok(response)
-}
-
-async fn remove(app: Arc<App>, bearer: Bearer, id: Path<String>) -> HandlerResult {
-    let id = content_of("id", &id.0)?;
-    let by = app.allow_admin(&bearer, &id.to_string())?;
-    app.index.remove_manifest(&by, id).await?;
-    Ok(Json(ManifestRemoved { content: ContentWords::of(&id), removed: true }).into_response())
 }
 
 /// Whether the bytes are those that the id names. Documents are kept under their BLAKE3 hash alone.

@@ -38,7 +38,7 @@ static RESOLVE: Operation = Operation::get(
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ResolveQuery {
     /// Maximum providers in the answer.
-    #[schema(minimum = 1, maximum = 2000)]
+    #[schema(minimum = 1, maximum = 64)]
     max: Option<usize>,
     /// Ask the network, whatever the node knows.
     fresh: bool,

@@ -4,14 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::FromRequestParts;
 use axum::response::Response;
 use futures_util::{Stream, StreamExt as _, stream};
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use ron_store::{ContentId, Multiaddr, PeerId, Subject};
 use ron_types::Kind;
-use ron_types::limits::index::PROVIDERS_MAX;
+use ron_types::limits::index::CANDIDATES_MAX;
 use serde::{Deserialize, Serialize};
 use svc_index::config::Access;
 use svc_index::words::{Outcome, ResolveOptions, Source};
@@ -31,8 +29,8 @@ use crate::problem::Problem;
 
 /// Records of one document.
 const JSON_RECORDS_MAX: usize = 100;
-/// Records of one stream of lines: all that a lookup looks at.
-const NDJSON_RECORDS_MAX: usize = PROVIDERS_MAX;
+/// Records of one stream of lines.
+const NDJSON_RECORDS_MAX: usize = 1000;
 
 static PROVIDERS: Operation = Operation::get(
     "/routing/v1/providers/{cid}",
@@ -120,25 +118,11 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&PEERS_OPTIONS, async || cross_origin::preflight(PageMethods::Read))
 }
 
-/// The id in a path. One that is no text is as unreadable as any other, for which the specification has a status.
-pub(super) struct RoutingId(pub(super) String);
-
-impl<S: Send + Sync> FromRequestParts<S> for RoutingId {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Path::from_request_parts(parts, state).await {
-            Ok(Path(id)) => Ok(RoutingId(id)),
-            Err(problem) => Err(Problem { status: StatusCode::UNPROCESSABLE_ENTITY, ..problem }),
-        }
-    }
-}
-
 async fn providers(
     app: Arc<App>,
     asker: Asker,
     headers: HeaderMap,
-    cid: RoutingId,
+    cid: Path<String>,
     query: Query<Vec<(String, String)>>,
 ) -> HandlerResult {
     let content: ContentId = cid.0.parse().map_err(|error| unreadable("cid", &error))?;
@@ -180,7 +164,7 @@ async fn peers(
     app: Arc<App>,
     asker: Asker,
     headers: HeaderMap,
-    peer_id: RoutingId,
+    peer_id: Path<String>,
     query: Query<Vec<(String, String)>>,
 ) -> HandlerResult {
     let peer: PeerId = peer_id.0.parse().map_err(|error| unreadable("peer_id", &error))?;
@@ -198,7 +182,7 @@ async fn peers(
 
 /// All that is known is asked for: an answer ends at its bound after it was filtered, not before.
 fn options(asker: &Asker) -> ResolveOptions {
-    ResolveOptions { max: PROVIDERS_MAX, from: Some(asker.address), ..ResolveOptions::default() }
+    ResolveOptions { max: CANDIDATES_MAX, from: Some(asker.address), ..ResolveOptions::default() }
 }
 
 /// A record as the caller wants to see it; none if it does not.

@@ -80,9 +80,6 @@ pub(super) struct PeerWords {
     queued_bytes: u64,
     /// Bytes that may wait for it.
     queued_bytes_max: u64,
-    /// Why there is no session, as far as that is known: the peer refused it, or cannot be reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
     /// Messages that its full queue has refused.
     busy_total: u64,
     /// Its part in each lane.
@@ -334,7 +331,6 @@ impl From<PeerView> for PeerWords {
             rtt_ms: peer.rtt.map(|rtt| rtt.as_micros() as f64 / 1000.0),
             queued_bytes: peer.queued_bytes as u64,
             queued_bytes_max: peer.queued_bytes_max as u64,
-            reason: peer.reason,
             busy_total: peer.busy_total,
             lanes: lanes.collect(),
         }

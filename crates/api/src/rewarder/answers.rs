@@ -10,7 +10,6 @@ use svc_rewarder::store::EpochRow;
 use svc_rewarder::{EpochId, Rewarder};
 use utoipa::ToSchema;
 
-use super::Sight;
 use crate::problem::Problem;
 
 /// An epoch. A sealed one has all members of its manifest `run.json` beside these.
@@ -63,8 +62,6 @@ pub(super) struct SettlementAnswer {
     epoch: String,
     /// How it stands: `held`, `released`, `settled` or `quarantined`.
     state: &'static str,
-    /// Commitment over the manifest.
-    commitment: String,
     /// Payouts.
     intents: u64,
     /// Payouts that the ledger has answered for, as far as it is written down.
@@ -132,20 +129,10 @@ pub(super) fn public_answer(mut answer: Value) -> Value {
     answer
 }
 
-/// What whoever may have an epoch computed, and not read it, sees of it: that it is held or quarantined, not the words.
-pub(super) fn worker_answer(mut answer: Value) -> Value {
-    if let Some(members) = answer.as_object_mut() {
-        // What was refused speaks of the caller's own files, by name and row.
-        members.retain(|name, _| name == "refusal" || !NOT_PUBLIC.contains(&name.as_str()));
-    }
-    answer
-}
-
 pub(super) fn settlement_answer(row: &EpochRow) -> SettlementAnswer {
     SettlementAnswer {
         epoch: row.epoch.clone(),
         state: row.status.as_str(),
-        commitment: row.commitment.clone(),
         intents: row.intents,
         sent: row.sent,
         held_because: row.held_because.clone(),
@@ -153,16 +140,6 @@ pub(super) fn settlement_answer(row: &EpochRow) -> SettlementAnswer {
         reconciliation: row.reconciliation.clone(),
         quarantine: row.quarantine.as_ref().map(|quarantine| json!(quarantine)),
         artifacts_removed_by: row.removed_by.clone(),
-    }
-}
-
-impl SettlementAnswer {
-    /// Without the words that name payees and amounts, for those who may not read the epoch.
-    pub(super) fn for_sight(self, sight: Sight) -> SettlementAnswer {
-        match sight {
-            Sight::Whole => self,
-            Sight::Public => SettlementAnswer { held_because: None, quarantine: None, reconciliation: None, ..self },
-        }
     }
 }
 

@@ -7,16 +7,16 @@ use std::time::Duration;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, StatusCode, header};
 use ron_calculus::Units;
-use ron_types::{Error, Kind};
+use ron_types::Kind;
 use serde::Deserialize;
 use svc_rewarder::EpochId;
-use svc_rewarder::capabilities::{COMPUTE, READ, RELEASE};
-use svc_rewarder::service::{Begun, ComputeRequest, CorrectionRequest, InputRef, ReleaseRequest};
+use svc_rewarder::capabilities::{COMPUTE, RELEASE};
+use svc_rewarder::service::{Begun, ComputeRequest, CorrectionRequest, InputRef};
 use utoipa::ToSchema;
 
-use super::answers::{EpochAnswer, SettlementAnswer, epoch_answer, settlement_answer, worker_answer};
+use super::answers::{EpochAnswer, SettlementAnswer, epoch_answer, settlement_answer};
 use super::raw_json::RawJson;
-use super::{App, Routes, STATUSES, Sight, epoch_of, inputs, told};
+use super::{App, Routes, STATUSES, epoch_of, inputs, told};
 use crate::auth::Bearer;
 use crate::body::too_large;
 use crate::call::Call;
@@ -62,12 +62,10 @@ static RELEASE_EPOCH: Operation = Operation::post(
     "/rewarder/epochs/{epoch}/release",
     "epochs",
     "lets the payouts of a held epoch leave; again is fine. With `lift_quarantine` also those of an epoch that its \
-     ledger refused or whose files were damaged (422 without), once that is mended: what is booked is not booked again. \
-     With `commitment` 409 if the node holds another run than the one named; where a run of the epoch was rejected, it \
-     must be named",
+     ledger refused or whose files were damaged (422 without), once that is mended: what is booked is not booked again",
 )
 .allows(RELEASE)
-.body::<ReleaseBody>(r#"{"commitment":"b3:…","lift_quarantine":false}"#)
+.body::<ReleaseBody>(r#"{"lift_quarantine":false}"#)
 .optional_body()
 .answers::<SettlementAnswer>()
 .errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine])
@@ -147,8 +145,6 @@ pub(super) struct ReleaseBody {
     /// Whether a quarantine by the ledger or by damaged files is lifted.
     #[serde(default)]
     lift_quarantine: bool,
-    /// Commitment of the run that was looked at.
-    commitment: Option<String>,
 }
 
 /// Why an epoch is rejected.
@@ -182,10 +178,8 @@ async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     for other in others_named(&request) {
         app.allow(&bearer, COMPUTE, other.as_str())?;
     }
-    let sight = sight_of(&app, &bearer, &epoch);
-    let begun = app.rewarder.compute(&subject, request, call.deadline).await;
-    let begun = begun.map_err(|error| refusal(&app, &epoch, sight, error))?;
-    begun_answer(&app, &epoch, begun, sight, &call).await
+    let begun = app.rewarder.compute(&subject, request, call.deadline).await.map_err(told)?;
+    begun_answer(&app, &epoch, begun, &call).await
 }
 
 /// Other epochs that a request draws on. Their leftovers are spent by it and their sealed usage is shown by its run, so
@@ -211,28 +205,13 @@ async fn correct(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     app.allow(&bearer, COMPUTE, corrects.as_str())?;
     let signatures = signatures.map(|signatures| signatures.0.into_bytes());
     let request = CorrectionRequest { epoch: epoch.clone(), corrects, commitment, signatures, unsigned };
-    let sight = sight_of(&app, &bearer, &epoch);
-    let begun = app.rewarder.correct(&subject, request, call.deadline).await;
-    let begun = begun.map_err(|error| refusal(&app, &epoch, sight, error))?;
-    begun_answer(&app, &epoch, begun, sight, &call).await
-}
-
-/// How much of an epoch a caller sees beside what it may do with it: the words of a quarantine and of what holds an
-/// epoch name payees and amounts.
-fn sight_of(app: &App, bearer: &Bearer, epoch: &EpochId) -> Sight {
-    if app.allow(bearer, READ, epoch.as_str()).is_ok() { Sight::Whole } else { Sight::Public }
-}
-
-/// A refusal with as many words as the caller may read.
-fn refusal(app: &App, epoch: &EpochId, sight: Sight, error: Error) -> Problem {
-    let brief = || app.rewarder.quarantined_in_brief(epoch).unwrap_or_else(|error| error);
-    told(if error.kind == Kind::Quarantine && sight == Sight::Public { brief() } else { error })
+    let begun = app.rewarder.correct(&subject, request, call.deadline).await.map_err(told)?;
+    begun_answer(&app, &epoch, begun, &call).await
 }
 
 /// The epoch as it stands, with 202 if work on it was begun.
-async fn begun_answer(app: &App, epoch: &EpochId, begun: Begun, sight: Sight, call: &Call) -> HandlerResult {
+async fn begun_answer(app: &App, epoch: &EpochId, begun: Begun, call: &Call) -> HandlerResult {
     let answer = epoch_answer(&app.rewarder, epoch, call.deadline).await?;
-    let answer = if sight == Sight::Whole { answer } else { worker_answer(answer) };
     let mut response = Json(answer).into_response();
     if begun == Begun::Started && response.status().is_success() {
         *response.status_mut() = StatusCode::ACCEPTED;
@@ -247,12 +226,8 @@ async fn release(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     let subject = app.allow(&bearer, RELEASE, epoch.as_str())?;
     // Nothing at all asks for nothing special.
     let asked = if body.0.is_empty() { ReleaseBody::default() } else { crate::extract::parse(&body.0)? };
-    let commitment = asked.commitment.as_deref().map(inputs::hash_of).transpose()?;
-    let asked = ReleaseRequest { lifts_quarantine: asked.lift_quarantine, commitment };
-    let sight = sight_of(&app, &bearer, &epoch);
-    let row = app.rewarder.release(&epoch, &subject.name, &asked, call.deadline).await;
-    let row = row.map_err(|error| refusal(&app, &epoch, sight, error))?;
-    Ok(Json(settlement_answer(&row).for_sight(sight)).into_response())
+    let row = app.rewarder.release(&epoch, &subject.name, asked.lift_quarantine, call.deadline).await.map_err(told)?;
+    Ok(Json(settlement_answer(&row)).into_response())
 }
 
 async fn reject(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
@@ -260,7 +235,7 @@ async fn reject(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, 
     let subject = app.allow(&bearer, RELEASE, epoch.as_str())?;
     let asked = if body.0.is_empty() { RejectBody::default() } else { crate::extract::parse(&body.0)? };
     let row = app.rewarder.reject(&epoch, &subject.name, &asked.reason, call.deadline).await.map_err(told)?;
-    Ok(Json(settlement_answer(&row).for_sight(sight_of(&app, &bearer, &epoch))).into_response())
+    Ok(Json(settlement_answer(&row)).into_response())
 }
 
 impl ComputeBody {

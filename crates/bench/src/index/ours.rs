@@ -10,7 +10,6 @@ use ron_lookup::{AskEnd, IpGroup};
 use ron_store::wire::{AskError, Question, Reply};
 use ron_store::{Bounds, ContentId, Key, PeerId, Possession, Record, Store, Subject};
 use ron_transport::{NodeKey, PeerAddress};
-use ron_types::Error;
 use svc_dht::config::{LiveOptions as DhtLive, Mode};
 use svc_dht::{Dht, DhtOptions, Held, Records};
 use svc_index::config::Options as IndexConfig;
@@ -238,16 +237,12 @@ impl Records for IndexRecords {
         self.index.upgrade()?.possession(digest, draw)
     }
 
-    fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
-        self.index.upgrade().map_or(Ok(0), |index| index.offer(records))
+    fn offer(&self, records: Vec<Record>) -> usize {
+        self.index.upgrade().and_then(|index| index.offer(records).ok()).unwrap_or(0)
     }
 
     fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held> {
         let records = self.store.records_in(*from, *to, max, clock::unix_millis()).unwrap_or_default();
         records.into_iter().map(|record| Held { record, is_own: false }).collect()
-    }
-
-    fn is_sound(&self, record: &Record) -> bool {
-        self.store.is_still_signed(record)
     }
 }

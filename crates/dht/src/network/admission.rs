@@ -1,9 +1,8 @@
-//! Who may have a connection: a total, a share for those who dial us, a number for each address and each peer. Some
-//! places are for peers that the operator named. How many may be half open is the transport's business.
+//! Who may have a connection: a total, a share for those who dial us, a number for each address and each peer.
 //!
 //! libp2p's own limits know no addresses and remember every peer id that ever connected.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,10 +22,6 @@ use ron_types::limits;
 use crate::config::LiveOptions;
 use crate::convert::ip_of;
 
-/// Peers that the operator named and that are remembered: those of his list, and as many that he named by hand.
-const NAMED_MAX: usize = 2 * limits::dht::BOOTSTRAP_MAX;
-/// One of so many places is for peers that the operator named.
-const NAMED_SHARE: usize = 8;
 /// The listener's name in the metrics of connections.
 const LISTENER: &str = "dht";
 
@@ -45,13 +40,13 @@ pub(crate) struct Admission {
     established: HashMap<ConnectionId, PeerId>,
     /// Connections of each connected peer; a peer without one is not remembered.
     by_peer: HashMap<PeerId, usize>,
-    /// Peers that the operator named, and where they are; of too many the oldest is forgotten.
-    named: VecDeque<(PeerId, Vec<IpAddr>)>,
+    /// Inbound connections that are still in their handshake.
+    in_handshake: HashSet<ConnectionId>,
 }
 
 impl Admission {
     pub fn new(live: Snapshot<LiveOptions>, metrics: &Arc<Metrics>) -> Self {
-        let limits = limits_of(&live, None, false);
+        let limits = limits_of(&live, None);
         Admission {
             live,
             limiter: ConnectionLimiter::new(LISTENER, metrics, limits),
@@ -59,27 +54,8 @@ impl Admission {
             dialing: HashSet::new(),
             established: HashMap::new(),
             by_peer: HashMap::new(),
-            named: VecDeque::new(),
+            in_handshake: HashSet::new(),
         }
-    }
-
-    /// The operator named a peer that is at these addresses.
-    pub fn name(&mut self, peer: PeerId, ips: impl Iterator<Item = IpAddr>) {
-        self.named.retain(|(known, _)| *known != peer);
-        if self.named.len() >= NAMED_MAX {
-            self.named.pop_front();
-        }
-        let mut ips: Vec<IpAddr> = ips.map(|ip| ip.to_canonical()).collect();
-        ips.dedup();
-        self.named.push_back((peer, ips));
-    }
-
-    fn is_named(&self, peer: &PeerId) -> bool {
-        self.named.iter().any(|(named, _)| named == peer)
-    }
-
-    fn is_named_at(&self, ip: IpAddr) -> bool {
-        self.named.iter().any(|(_, ips)| ips.contains(&ip.to_canonical()))
     }
 
     /// Forgets addresses that were quiet. Called about twice a second.
@@ -88,9 +64,7 @@ impl Admission {
     }
 
     fn check_established(&self, peer: &PeerId) -> Result<(), ConnectionDenied> {
-        let connections_max = self.live.get().value.connections_max;
-        let reserve = if self.is_named(peer) { 0 } else { self.named.len().min(connections_max / NAMED_SHARE) };
-        if self.established.len() >= connections_max - reserve {
+        if self.established.len() >= self.live.get().value.connections_max {
             return Err(ConnectionDenied::new(Refused("too many connections")));
         }
         let of_peer = self.by_peer.get(peer).copied().unwrap_or(0);
@@ -99,17 +73,21 @@ impl Admission {
         }
         Ok(())
     }
+
+    fn forget_attempt(&mut self, connection: &ConnectionId) {
+        self.in_handshake.remove(connection);
+        self.dialing.remove(connection);
+    }
 }
 
-/// Those who dial us get three quarters of the places, so that they cannot keep us from dialling whom we choose. Where
-/// a peer is that the operator named, all places are for it, and for its neighbours behind the same address.
-fn limits_of(live: &Snapshot<LiveOptions>, ip: Option<IpAddr>, is_named: bool) -> ConnectionLimits {
+/// Those who dial us get three quarters of the places, so that they cannot keep us from dialling whom we choose.
+fn limits_of(live: &Snapshot<LiveOptions>, ip: Option<IpAddr>) -> ConnectionLimits {
     let live = live.get();
     let live = &live.value;
     // A cluster on one machine has one address.
-    let is_exempt = ip.is_some_and(|ip| ip.is_loopback()) || is_named;
+    let is_exempt = ip.is_some_and(|ip| ip.is_loopback());
     ConnectionLimits {
-        total: if is_named { live.connections_max } else { (live.connections_max * 3 / 4).max(1) },
+        total: (live.connections_max * 3 / 4).max(1),
         per_ip: if is_exempt { usize::MAX } else { live.connections_per_ip_max },
         per_ip_per_second: limits::ACCEPTS_PER_IP_PER_SECOND,
     }
@@ -125,20 +103,25 @@ impl NetworkBehaviour for Admission {
         _: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
+        if self.in_handshake.len() >= limits::dht::HANDSHAKES_MAX {
+            return Err(ConnectionDenied::new(Refused("too many handshakes")));
+        }
         let ip = ip_of(remote).ok_or_else(|| ConnectionDenied::new(Refused("an address without an IP address")))?;
-        let slot = self.limiter.admit(ip, limits_of(&self.live, Some(ip), self.is_named_at(ip)));
+        let slot = self.limiter.admit(ip, limits_of(&self.live, Some(ip)));
         let slot = slot.map_err(|_| ConnectionDenied::new(Refused("too many connections of one address")))?;
         self.inbound.insert(connection, slot);
+        self.in_handshake.insert(connection);
         Ok(())
     }
 
     fn handle_established_inbound_connection(
         &mut self,
-        _: ConnectionId,
+        connection: ConnectionId,
         peer: PeerId,
         _: &Multiaddr,
         _: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.forget_attempt(&connection);
         self.check_established(&peer)?;
         Ok(dummy::ConnectionHandler)
     }
@@ -146,12 +129,11 @@ impl NetworkBehaviour for Admission {
     fn handle_pending_outbound_connection(
         &mut self,
         connection: ConnectionId,
-        peer: Option<PeerId>,
+        _: Option<PeerId>,
         _: &[Multiaddr],
         _: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
-        let is_named = peer.is_some_and(|peer| self.is_named(&peer));
-        if self.dialing.len() >= limits::dht::HANDSHAKES_MAX && !is_named {
+        if self.dialing.len() >= limits::dht::HANDSHAKES_MAX {
             return Err(ConnectionDenied::new(Refused("too many dials")));
         }
         self.dialing.insert(connection);
@@ -166,7 +148,7 @@ impl NetworkBehaviour for Admission {
         _: Endpoint,
         _: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.dialing.remove(&connection);
+        self.forget_attempt(&connection);
         self.check_established(&peer)?;
         Ok(dummy::ConnectionHandler)
     }
@@ -190,11 +172,10 @@ impl NetworkBehaviour for Admission {
                     }
                 }
             }
-            FromSwarm::DialFailure(DialFailure { connection_id, .. }) => {
-                self.dialing.remove(&connection_id);
-            }
+            FromSwarm::DialFailure(DialFailure { connection_id, .. }) => self.forget_attempt(&connection_id),
             FromSwarm::ListenFailure(ListenFailure { connection_id, .. }) => {
                 self.inbound.remove(&connection_id);
+                self.forget_attempt(&connection_id);
             }
             _ => {}
         }
@@ -252,55 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_one_machine() {
+    fn loopback_is_one_machine_and_handshakes_are_bounded() {
         let mut admission = admission(LiveOptions::default());
-        let let_in = (0..500).filter(|number| knock(&mut admission, *number, "127.0.0.1")).count();
-        assert_eq!(let_in, 500);
-        for number in 0..500 {
+        let let_in = (0..1000).filter(|number| knock(&mut admission, *number, "127.0.0.1")).count();
+        assert_eq!(let_in, limits::dht::HANDSHAKES_MAX);
+        for number in 0..1000 {
             hang_up(&mut admission, number, "127.0.0.1");
         }
-        assert!(admission.inbound.is_empty());
-    }
-
-    #[test]
-    fn a_peer_that_the_operator_names_finds_a_place_whatever_unnamed_peers_do() {
-        let mut admission = admission(LiveOptions { connections_max: 32, ..LiveOptions::default() });
-        let named = PeerId::random();
-        admission.name(named, [IpAddr::from([192, 0, 2, 1])].into_iter());
-        let open = |admission: &mut Admission, peer: PeerId, number: usize| {
-            let is_let_in = admission.check_established(&peer).is_ok();
-            if is_let_in {
-                let address = "/ip4/192.0.2.9/tcp/4001".parse().expect("an address");
-                admission.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
-                    peer_id: peer,
-                    connection_id: ConnectionId::new_unchecked(number),
-                    endpoint: &ConnectedPoint::Dialer {
-                        address,
-                        role_override: Endpoint::Dialer,
-                        port_use: PortUse::Reuse,
-                    },
-                    failed_addresses: &[],
-                    other_established: 0,
-                }));
-            }
-            is_let_in
-        };
-        let let_in = (0..100).filter(|number| open(&mut admission, PeerId::random(), *number)).count();
-        assert_eq!(let_in, 31, "all but the place of the one that is named");
-        assert!(open(&mut admission, named, 200) && !open(&mut admission, PeerId::random(), 201));
-        // It dials, from an address of which the others have all places already.
-        assert_eq!((300..400).filter(|number| knock(&mut admission, *number, "127.0.0.1")).count(), 24);
-        assert!(knock(&mut admission, 401, "192.0.2.1"));
-        // And it is dialled, though everybody else is being dialled.
-        let mut dial = |peer: PeerId, number: usize| {
-            let id = ConnectionId::new_unchecked(number);
-            admission.handle_pending_outbound_connection(id, Some(peer), &[], Endpoint::Dialer).is_ok()
-        };
-        let dialled = (500..1000).filter(|number| dial(PeerId::random(), *number)).count();
-        assert_eq!((dialled, dial(named, 1000)), (limits::dht::HANDSHAKES_MAX, true));
-        // What is remembered is bounded.
-        (0..1000).for_each(|_| admission.name(PeerId::random(), std::iter::empty()));
-        assert_eq!(admission.named.len(), NAMED_MAX);
+        assert!(admission.inbound.is_empty() && admission.in_handshake.is_empty());
     }
 
     #[test]

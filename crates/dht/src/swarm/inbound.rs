@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use libp2p::Swarm;
 use libp2p::request_response::ResponseChannel;
-use ron_cells::Budget;
 use ron_kernel::{Deadline, clock};
 use ron_store::wire::{Answer, AskError, Request};
 use ron_types::limits::dht as limits;
 use tokio::time::Instant;
 
 use crate::network::Behaviour;
-use crate::network::codec::{Asking, Carried, Unread};
+use crate::network::codec::Asking;
 use crate::shared::{Answering, Asked, Shared};
 
 /// Requests of other nodes.
@@ -21,14 +20,10 @@ pub(super) struct Inbound {
     shared: Arc<Shared>,
     /// What each connected node may still do; as many as there are connections.
     quotas: HashMap<libp2p::PeerId, Quota>,
-    /// Bytes of answers that nobody has read yet.
-    unread: Arc<Budget>,
 }
 
 struct Quota {
     waiting: usize,
-    /// Bytes of answers that this node has not read yet.
-    unread: Arc<Budget>,
     asks: Bucket,
     records: Bucket,
 }
@@ -58,7 +53,7 @@ impl Bucket {
 
 impl Inbound {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Inbound { shared, quotas: HashMap::new(), unread: Arc::new(Budget::new(limits::UNREAD_BYTES_MAX)) }
+        Inbound { shared, quotas: HashMap::new() }
     }
 
     /// Hands a request to those who answer, or refuses it at once.
@@ -67,7 +62,7 @@ impl Inbound {
         swarm: &mut Swarm<Behaviour>,
         peer: libp2p::PeerId,
         asking: Asking,
-        channel: ResponseChannel<Carried>,
+        channel: ResponseChannel<Answer>,
     ) {
         let refusal = self.refusal(peer, &asking.request);
         // Counted even when refused: libp2p says of every request that it has ended.
@@ -114,22 +109,14 @@ impl Inbound {
         None
     }
 
-    fn refuse(&self, swarm: &mut Swarm<Behaviour>, channel: ResponseChannel<Carried>) {
+    fn refuse(&self, swarm: &mut Swarm<Behaviour>, channel: ResponseChannel<Answer>) {
         self.shared.counts.asked.busy.inc();
-        let refusal = Carried::Sent(Answer::Refused(AskError::Busy).encode(), None);
-        let _ = swarm.behaviour_mut().index.send_response(channel, refusal);
+        let _ = swarm.behaviour_mut().index.send_response(channel, Answer::Refused(AskError::Busy));
     }
 
-    /// Sends an answer; whoever no longer waits for it does not get it, nor does one that reads none.
+    /// Sends an answer; whoever no longer waits for it does not get it.
     pub fn send(&self, swarm: &mut Swarm<Behaviour>, answering: Answering) {
-        let Answering { peer, channel, bytes } = answering;
-        // Without a quota its last connection is gone.
-        let Some(quota) = crate::convert::theirs(&peer).and_then(|peer| self.quotas.get(&peer)) else { return };
-        let Some(unread) = Unread::take(&self.unread, &quota.unread, bytes.len()) else {
-            self.shared.counts.refused.memory.inc();
-            return self.refuse(swarm, channel);
-        };
-        let _ = swarm.behaviour_mut().index.send_response(channel, Carried::Sent(bytes, Some(unread)));
+        let _ = swarm.behaviour_mut().index.send_response(answering.channel, answering.answer);
     }
 
     /// A request of this node was answered or came to nothing.
@@ -147,8 +134,7 @@ impl Inbound {
 
 impl Quota {
     fn full(now: Instant) -> Self {
-        let unread = Arc::new(Budget::new(limits::UNREAD_BYTES_PER_PEER_MAX));
-        Quota { waiting: 0, unread, asks: Bucket::full(now), records: Bucket::full(now) }
+        Quota { waiting: 0, asks: Bucket::full(now), records: Bucket::full(now) }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::network::Behaviour;
-use crate::network::codec::{Asking, Carried};
+use crate::network::codec::Asking;
 use crate::shared::{Order, Sending, Shared};
 use crate::swarm::inbound::Inbound;
 
@@ -100,17 +100,13 @@ impl Outbound {
     }
 
     /// Takes what became of a request of this node; what another one asks goes to `inbound`.
-    pub fn on_event(&mut self, swarm: &mut Swarm<Behaviour>, inbound: &mut Inbound, event: Event<Asking, Carried>) {
+    pub fn on_event(&mut self, swarm: &mut Swarm<Behaviour>, inbound: &mut Inbound, event: Event<Asking, Answer>) {
         match event {
             Event::Message { peer, message: Message::Request { request, channel, .. }, .. } => {
                 inbound.take(swarm, peer, request, channel);
             }
             Event::Message { peer, message: Message::Response { request_id, response }, .. } => {
-                let response = match response {
-                    Carried::Received(answer) => Ok(answer),
-                    Carried::Sent(..) => Err(OutboundFailure::ConnectionClosed),
-                };
-                self.ended(request_id, response);
+                self.ended(request_id, Ok(response));
                 self.next(swarm, peer);
             }
             Event::OutboundFailure { peer, request_id, error, .. } => {

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex};
 use libp2p::futures::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, StreamExt as _};
 use libp2p::identity::Keypair;
 use libp2p::request_response::{self, Codec, Event, Message, ProtocolSupport, ResponseChannel};
-use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
-use libp2p::{Multiaddr, StreamProtocol, Swarm, SwarmBuilder, identify, kad, noise, tcp, yamux};
+use libp2p::{Multiaddr, StreamProtocol, SwarmBuilder, identify, kad, noise, tcp, yamux};
 use ron_store::PeerId;
 use tokio::sync::mpsc;
 
@@ -66,76 +65,10 @@ impl Codec for Raw {
     }
 }
 
-/// Questions of Kademlia as they are, each with its length before it; answers as they are said to be.
-#[derive(Clone, Default)]
-struct RawKad;
-
-impl Codec for RawKad {
-    type Protocol = StreamProtocol;
-    type Request = Vec<u8>;
-    type Response = Vec<u8>;
-
-    async fn read_request<T: AsyncRead + Unpin + Send>(
-        &mut self,
-        _: &StreamProtocol,
-        io: &mut T,
-    ) -> io::Result<Vec<u8>> {
-        let (mut length, mut byte) = (0, [0x80]);
-        for shift in 0..3 {
-            io.read_exact(&mut byte).await?;
-            length |= usize::from(byte[0] & 0x7f) << (7 * shift);
-            if byte[0] < 0x80 {
-                break;
-            }
-        }
-        let mut message = vec![0; length];
-        io.read_exact(&mut message).await?;
-        Ok(message)
-    }
-
-    async fn read_response<T: AsyncRead + Unpin + Send>(
-        &mut self,
-        _: &StreamProtocol,
-        _: &mut T,
-    ) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    async fn write_request<T: AsyncWrite + Unpin + Send>(
-        &mut self,
-        _: &StreamProtocol,
-        _: &mut T,
-        _: Vec<u8>,
-    ) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    async fn write_response<T: AsyncWrite + Unpin + Send>(
-        &mut self,
-        _: &StreamProtocol,
-        io: &mut T,
-        bytes: Vec<u8>,
-    ) -> io::Result<()> {
-        io.write_all(&bytes).await
-    }
-}
-
-/// What a peer does with a question.
-#[derive(Clone)]
-pub enum Says {
-    /// It answers with these bytes.
-    Bytes(Vec<u8>),
-    /// It answers when it is told to.
-    Later,
-    /// It closes the stream.
-    Nothing,
-}
-
 #[derive(NetworkBehaviour)]
 struct Behaviour {
     identify: identify::Behaviour,
-    kad: Toggle<kad::Behaviour<kad::store::MemoryStore>>,
-    raw_kad: Toggle<request_response::Behaviour<RawKad>>,
+    kad: kad::Behaviour<kad::store::MemoryStore>,
     index: request_response::Behaviour<Raw>,
 }
 
@@ -149,8 +82,6 @@ enum Order {
 #[derive(Default)]
 pub struct Seen {
     pub asked: AtomicUsize,
-    /// Questions of Kademlia that came in.
-    pub asked_kad: AtomicUsize,
     /// Answers it could not send.
     pub failed: AtomicUsize,
     pub sent: AtomicUsize,
@@ -173,31 +104,6 @@ impl Drop for Hostile {
     }
 }
 
-/// An answer of Kademlia to whoever asks for nodes or providers near a key, as it is written on the stream: these
-/// peers, each at its address.
-pub fn kad_answer(kind: u8, peers: &[(PeerId, Multiaddr)]) -> Vec<u8> {
-    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2], &varint(bytes.len())[..], bytes].concat();
-    // Kind 4 names nodes nearer to a key (field 8), kind 3 those that provide it as well (field 9).
-    let mut message = vec![1 << 3, kind];
-    for (peer, address) in peers {
-        let one = [field(1, peer.as_bytes()), field(2, &address.to_vec()), vec![3 << 3, 1]].concat();
-        message.extend(field(8, &one));
-        message.extend(field(9, &one));
-    }
-    [varint(message.len()), message].concat()
-}
-
-/// A number as protobuf writes it.
-pub fn varint(mut number: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-    bytes
-}
-
 /// A message with its length before it.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut bytes = (message.len() as u32).to_be_bytes().to_vec();
@@ -205,46 +111,30 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The network of a peer, whose Kademlia keeps the rules or says what it is told to say.
-fn network_of(keypair: Keypair, has_raw_kad: bool) -> Swarm<Behaviour> {
-    SwarmBuilder::with_existing_identity(keypair)
-        .with_tokio()
-        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
-        .expect("a transport")
-        .with_behaviour(|pair| {
-            let id = pair.public().to_peer_id();
-            let honest_kad = || {
-                let store = kad::store::MemoryStore::new(id);
-                let mut kad = kad::Behaviour::with_config(id, store, kad::Config::new(KAD));
-                kad.set_mode(Some(kad::Mode::Server));
-                kad
-            };
-            let config = request_response::Config::default().with_max_concurrent_streams(4096);
-            let raw_kad = || request_response::Behaviour::new([(KAD, ProtocolSupport::Inbound)], config.clone());
-            Behaviour {
-                identify: identify::Behaviour::new(identify::Config::new("/test".to_owned(), pair.public())),
-                kad: (!has_raw_kad).then(honest_kad).into(),
-                raw_kad: has_raw_kad.then(raw_kad).into(),
-                index: request_response::Behaviour::new([(INDEX, ProtocolSupport::Full)], config),
-            }
-        })
-        .expect("a behaviour")
-        .with_swarm_config(|config| config.with_idle_connection_timeout(std::time::Duration::from_secs(60)))
-        .build()
-}
-
 impl Hostile {
     /// A peer that connects to these nodes and enters their tables; it answers everything with `says`, or nothing.
-    pub async fn join(nodes: &[&TestNode], says: Option<Vec<u8>>) -> Hostile {
-        Hostile::start(nodes, says.map_or(Says::Later, Says::Bytes), None).await
-    }
-
-    /// The same, and what it says to questions of Kademlia; none for a peer whose Kademlia keeps the rules.
     #[expect(clippy::disallowed_methods, reason = "a peer of a test has no kernel")]
-    pub async fn start(nodes: &[&TestNode], says: Says, kad_says: Option<Says>) -> Hostile {
+    pub async fn join(nodes: &[&TestNode], says: Option<Vec<u8>>) -> Hostile {
         let keypair = Keypair::generate_ed25519();
         let peer = PeerId::from_bytes(&keypair.public().to_peer_id().to_bytes()).expect("an id");
-        let mut swarm = network_of(keypair, kad_says.is_some());
+        let mut swarm = SwarmBuilder::with_existing_identity(keypair)
+            .with_tokio()
+            .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+            .expect("a transport")
+            .with_behaviour(|pair| {
+                let id = pair.public().to_peer_id();
+                let mut kad = kad::Behaviour::with_config(id, kad::store::MemoryStore::new(id), kad::Config::new(KAD));
+                kad.set_mode(Some(kad::Mode::Server));
+                let config = request_response::Config::default().with_max_concurrent_streams(4096);
+                Behaviour {
+                    identify: identify::Behaviour::new(identify::Config::new("/test".to_owned(), pair.public())),
+                    kad,
+                    index: request_response::Behaviour::new([(INDEX, ProtocolSupport::Full)], config),
+                }
+            })
+            .expect("a behaviour")
+            .with_swarm_config(|config| config.with_idle_connection_timeout(std::time::Duration::from_secs(60)))
+            .build();
         swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().expect("an address")).expect("it listens");
         // It must know where it listens before it says so to anybody.
         while !matches!(swarm.select_next_some().await, SwarmEvent::NewListenAddr { .. }) {}
@@ -258,7 +148,6 @@ impl Hostile {
             let seen = Arc::clone(&seen);
             async move {
                 let mut waiting: Vec<ResponseChannel<Vec<u8>>> = Vec::new();
-                let mut waiting_kad: Vec<ResponseChannel<Vec<u8>>> = Vec::new();
                 loop {
                     let event = tokio::select! {
                         Some(order) = ordered.recv() => {
@@ -275,31 +164,13 @@ impl Hostile {
                         }
                         event = swarm.select_next_some() => event,
                     };
-                    let event = match event {
-                        SwarmEvent::Behaviour(BehaviourEvent::Index(event)) => event,
-                        SwarmEvent::Behaviour(BehaviourEvent::RawKad(Event::Message {
-                            message: Message::Request { channel, .. },
-                            ..
-                        })) => {
-                            seen.asked_kad.fetch_add(1, Ordering::SeqCst);
-                            match (&kad_says, swarm.behaviour_mut().raw_kad.as_mut()) {
-                                (Some(Says::Bytes(says)), Some(kad)) => drop(kad.send_response(channel, says.clone())),
-                                (Some(Says::Later), _) => waiting_kad.push(channel),
-                                _ => drop(channel),
-                            }
-                            continue;
-                        }
-                        _ => continue,
-                    };
+                    let SwarmEvent::Behaviour(BehaviourEvent::Index(event)) = event else { continue };
                     match event {
                         Event::Message { message: Message::Request { channel, .. }, .. } => {
                             seen.asked.fetch_add(1, Ordering::SeqCst);
                             match &says {
-                                Says::Bytes(says) => {
-                                    drop(swarm.behaviour_mut().index.send_response(channel, says.clone()));
-                                }
-                                Says::Later => waiting.push(channel),
-                                Says::Nothing => drop(channel),
+                                Some(says) => drop(swarm.behaviour_mut().index.send_response(channel, says.clone())),
+                                None => waiting.push(channel),
                             }
                         }
                         Event::Message { message: Message::Response { response, .. }, .. } => {

@@ -9,10 +9,11 @@ use ron_kernel::clock;
 use ron_store::wire::{Answer, AskError, Question, Reply, Request};
 use ron_store::{Key, PeerId, PeerRecord, Record};
 use ron_transport::NodeKey;
-use ron_types::limits::dht::ASKS_PER_PEER_AT_ONCE_MAX;
+use ron_types::limits::dht::{ASKS_PER_PEER_AT_ONCE_MAX, UNMET_ONE_IN};
+use svc_dht::config::LiveOptions;
 
-use crate::hostile::{Hostile, Says, framed, kad_answer, varint};
-use crate::node::{Bus, Setup, TestNode, eventually, provider_record, soon};
+use crate::hostile::{Hostile, framed};
+use crate::node::{Bus, Setup, TestNode, eventually, provider_record};
 
 const KEY: Key = Key([5; 32]);
 
@@ -60,10 +61,10 @@ fn made_up() -> (PeerId, Bytes) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn announcements_for_others_are_refused_and_made_up_nodes_are_few() {
     let bus = Bus::new();
-    let node = TestNode::start(Setup { gossip: Some(bus.clone()), ..Setup::default() }).await;
+    let live = LiveOptions { peers_max: 64, ..LiveOptions::default() };
+    let node = TestNode::start(Setup { gossip: Some(bus.clone()), live, ..Setup::default() }).await;
     let honest = TestNode::start(Setup { gossip: Some(bus.clone()), ..Setup::joining(&[&node]) }).await;
-    // Once it was met, and not merely announced, it is certain that it is all there is.
-    eventually(|| (node.dht.peers().len(), node.dht.complete()), |seen| *seen == (1, true)).await;
+    node.knows(1).await;
     // A member announces others in its own name.
     for _ in 0..100 {
         bus.say(honest.peer(), made_up().1);
@@ -71,21 +72,14 @@ async fn announcements_for_others_are_refused_and_made_up_nodes_are_few() {
     eventually(|| node.refused("forged"), |count| *count == 100.0).await;
     assert_eq!(node.dht.peers().len(), 1);
     // It makes up their origins as well.
-    let record = honest.provides(KEY);
-    honest.records.put(record.clone());
-    for _ in 0..3 {
-        let refused = node.metric("dht_peers_refused_total");
-        for _ in 0..100 {
-            let (origin, content) = made_up();
-            bus.say(origin, content);
-        }
-        eventually(|| node.metric("dht_peers_refused_total"), |now| *now > refused).await;
-        let known = node.dht.peers().len();
-        assert!(known <= 1 + 16, "{known} nodes are known");
-        assert_eq!(node.dht.nearest(&KEY, 20), [honest.peer()], "the one that was met, and nobody else");
-        let trace = node.dht.trace(Question::Providers(KEY), soon()).await;
-        assert_eq!((trace.records, trace.nearest), (vec![record.clone()], vec![honest.peer()]));
+    for _ in 0..100 {
+        let (origin, content) = made_up();
+        bus.say(origin, content);
     }
+    let seen = || (node.dht.peers().len(), node.metric("dht_peers_refused_total") as usize);
+    let (known, _) = eventually(seen, |(known, refused)| known + refused > 100).await;
+    assert!(known <= 1 + 64 / UNMET_ONE_IN, "{known} nodes are known");
+    assert!(node.dht.peers().iter().any(|peer| peer.peer == honest.peer()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -253,67 +247,4 @@ async fn a_flood_is_bounded_and_others_are_answered() {
     let waiting = node.kernel.topology();
     let waiting = waiting.queues.iter().find(|queue| queue.spec.name == "dht_asked").expect("the queue");
     assert!(waiting.high_water <= 2 * 48 + 16, "{} waited at once", waiting.high_water);
-}
-
-/// Peers of Kademlia that lie about who is near, or about who provides something, say too much, nothing, or hang up,
-/// and do the same to questions about records.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hostile_peer_at_the_wire_changes_no_honest_answer() {
-    let first = TestNode::start(Setup::default()).await;
-    let nodes = [TestNode::joining(&first).await, TestNode::joining(&first).await, first];
-    for node in &nodes {
-        node.knows(2).await;
-    }
-    let record = nodes[0].provides(KEY);
-    for node in &nodes[1..] {
-        node.records.put(record.clone());
-    }
-    let made_up: Vec<(PeerId, libp2p::Multiaddr)> = (1..=20_u8)
-        .map(|number| (PeerId::of_ed25519(&[number; 32]), "/ip4/127.0.0.1/tcp/9".parse().expect("an address")))
-        .collect();
-    let lie = Reply { records: Vec::new(), closer: made_up.iter().map(|(peer, _)| *peer).collect() };
-    let lie = Says::Bytes(framed(&Answer::Reply(lie).encode()));
-    let too_much = Says::Bytes([varint(1 << 20), vec![0; 64 * 1024]].concat());
-    let all: Vec<&TestNode> = nodes.iter().collect();
-    let mut hostile = Vec::new();
-    for (says, kad_says) in [
-        (lie.clone(), Says::Bytes(kad_answer(4, &made_up))),
-        (lie, Says::Bytes(kad_answer(3, &made_up))),
-        (Says::Bytes(framed(&vec![0; 300 * 1024])), too_much),
-        (Says::Later, Says::Later),
-        (Says::Nothing, Says::Nothing),
-    ] {
-        hostile.push(Hostile::start(&all, says, Some(kad_says)).await);
-    }
-    let hostile_peers: Vec<PeerId> = hostile.iter().map(|one| one.peer).collect();
-    // Each node by itself, all at once: what is silent is waited for.
-    join_all(nodes.iter().map(async |node| {
-        node.dht.bootstrap(soon()).await.expect("it has been around");
-        // None of those that are made up is taken for a node.
-        let others: Vec<PeerId> = nodes.iter().map(TestNode::peer).filter(|peer| *peer != node.peer()).collect();
-        let known = node.dht.nearest(&KEY, 99);
-        assert!(others.iter().all(|peer| known.contains(peer)), "{known:?}");
-        assert!(known.iter().all(|peer| others.contains(peer) || hostile_peers.contains(peer)), "{known:?}");
-        for other in &others {
-            // An answer has five seconds at most, which a busy machine may need itself.
-            let mut reply = node.ask(other, KEY).await;
-            for _ in 0..3 {
-                if matches!(reply, Err(AskError::TimedOut)) {
-                    reply = node.ask(other, KEY).await;
-                }
-            }
-            let reply = reply.expect("answered");
-            let is_held = *other != nodes[0].peer();
-            assert_eq!(reply.records, if is_held { vec![record.clone()] } else { Vec::new() });
-        }
-        let trace = node.dht.trace(Question::Providers(KEY), soon()).await;
-        assert_eq!(trace.records, vec![record.clone()], "{:?}", trace.hops);
-        assert!(others.iter().all(|peer| trace.nearest.contains(peer)), "{:?}", trace.hops);
-        let nothing = node.dht.trace(Question::Providers(Key([6; 32])), soon()).await;
-        assert_eq!(nothing.records, Vec::new());
-    }))
-    .await;
-    for (number, one) in hostile.iter().enumerate() {
-        assert!(one.seen.asked_kad.load(Ordering::SeqCst) > 0, "nobody asked {number}");
-    }
 }

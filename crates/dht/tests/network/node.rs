@@ -14,7 +14,6 @@ use ron_kernel::{Builder, Deadline, KernelHandle, KernelOptions, Metrics, Snapsh
 use ron_store::wire::{Question, Reply};
 use ron_store::{Key, PeerId, Possession, ProviderFields, ProviderRecord, Record};
 use ron_transport::{NodeKey, PeerAddress};
-use ron_types::Error;
 use svc_dht::config::LiveOptions;
 use svc_dht::{Announcement, Dht, DhtOptions, Gossip, Held, Records};
 use tokio::sync::{oneshot, watch};
@@ -73,10 +72,10 @@ impl Records for MemoryRecords {
         self.documents.get(digest).map(|bytes| Possession::of(bytes, draw))
     }
 
-    fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
+    fn offer(&self, records: Vec<Record>) -> usize {
         let count = records.len();
         records.into_iter().for_each(|record| self.put(record));
-        Ok(count)
+        count
     }
 
     fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held> {

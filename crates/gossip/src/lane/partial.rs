@@ -13,7 +13,7 @@ use crate::peers::Session;
 use crate::ring::{Chunked, Stored};
 use crate::seal::SEAL_BYTES_MAX;
 use crate::shell::{Misbehaviour, SendOutcome, Shell};
-use crate::turn::{Proof, Shared, Turn};
+use crate::turn::{Shared, Turn};
 use crate::wire::{self, Body, Chunk, ChunkHead, HASH_BYTES, Key};
 
 /// A message that is not whole yet.
@@ -24,7 +24,6 @@ pub(crate) struct Partial {
     pub(crate) seq: u64,
     hops: u8,
     push: bool,
-    proof: Proof,
     head: ChunkHead,
     /// The head for the next link.
     encoded: Bytes,
@@ -95,15 +94,9 @@ impl Lane {
         head: ChunkHead,
     ) -> Result<(), Misbehaviour> {
         let Key { origin, epoch, seq } = head.key;
-        let proof = match self.asks_for_proof(turn.shared, turn.now, session, &head.key) {
-            true => {
-                let leaf = || names::leaf_of_chunks(&origin, epoch, &self.name, seq, &head.hashes);
-                turn.check_seal(session, &origin, head.seal.as_ref(), leaf)?
-            }
-            false => Proof::NotAsked,
-        };
-        if self.is_left_to_its_origin(turn, session, &head.key, proof) {
-            return Ok(());
+        if self.asks_for_proof(turn.shared, &head.key) {
+            let leaf = || names::leaf_of_chunks(&origin, epoch, &self.name, seq, &head.hashes);
+            turn.check_seal(session, &origin, head.seal.as_ref(), leaf)?;
         }
         let Some(at) = self.admit(turn, session, &head.key)? else { return Ok(()) };
         let timeout = turn.shared.config.answer_timeout;
@@ -147,7 +140,6 @@ impl Lane {
             seq,
             hops,
             push,
-            proof,
             encoded,
             chunks: vec![None; head.chunks()],
             chunk_head: 0,
@@ -158,8 +150,7 @@ impl Lane {
             charged_to,
             updated_at: turn.now,
         });
-        let is_proven = matches!(proof, Proof::NotAsked | Proof::Checked);
-        if push && is_proven && hops < turn.shared.config.hops_max && turn.shared.is_relayed(turn.now, epoch) {
+        if push && hops < turn.shared.config.hops_max && turn.shared.is_relayed(turn.now, epoch) {
             self.begin_cut_through(turn, session, Half { origin: at, epoch, seq, position: 0 });
         }
         Ok(())
@@ -276,10 +267,10 @@ impl Lane {
         };
         let partial = self.partials.swap_remove(place);
         partial.release(turn.shared);
-        let Partial { hops, push, proof, head, encoded, chunks, chunk_head, from, .. } = partial;
+        let Partial { hops, push, head, encoded, chunks, chunk_head, from, .. } = partial;
         let chunks = chunks.into_iter().flatten().collect();
         let stored = Stored::Chunked(Arc::new(Chunked { head: encoded, hashes: head.hashes, chunks, chunk_head }));
-        self.take(turn, at, seq, Waiting { stored, hops, from, push, proof });
+        self.take(turn, at, seq, Waiting { stored, hops, from, push });
     }
 
     /// Gives up messages that did not grow for too long.

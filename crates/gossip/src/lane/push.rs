@@ -155,15 +155,13 @@ impl Lane {
     /// Sends the message at a link's place in the ring, and moves on unless the link is to wait.
     fn push_next<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize) -> SendOutcome {
         let way = self.way();
-        let (session, arrival) = (self.links[slot].session, self.links[slot].cursor);
-        let Some(entry) = self.ring.get(arrival) else { return SendOutcome::Sent };
-        let is_passed_on = entry.from != session && self.is_passed_on(turn.shared, turn.now, entry.origin, entry.epoch);
-        if !is_passed_on || !self.may_leave(turn, arrival) {
-            self.links[slot].cursor += 1;
+        let Some(entry) = self.ring.get(self.links[slot].cursor) else { return SendOutcome::Sent };
+        let is_passed_on = self.is_passed_on(turn.shared, turn.now, entry.origin, entry.epoch);
+        let link = &mut self.links[slot];
+        if entry.from == link.session || !is_passed_on {
+            link.cursor += 1;
             return SendOutcome::Sent;
         }
-        let Some(entry) = self.ring.get(arrival) else { return SendOutcome::Sent };
-        let link = &mut self.links[slot];
         let position = position_of(link, entry);
         let (outcome, stopped_at) = send_parts(turn, link, &way, &entry.stored, position);
         match outcome {

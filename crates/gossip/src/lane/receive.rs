@@ -1,28 +1,21 @@
 //! Data that comes in: taken once, in the order of its origin.
 
-use std::cmp::Ordering;
-
 use crate::CONTROL_FLOW;
 use crate::config::Signatures;
 use crate::lane::repair::Source;
 use crate::lane::{Lane, Next};
-use crate::names::{self, Micros, Origin};
-use crate::origin::{Claim, OriginState, Waiting};
+use crate::names::{self, Micros};
+use crate::origin::{Claim, Waiting};
 use crate::peers::Session;
 use crate::ring::Stored;
 use crate::shell::{Misbehaviour, SendOutcome, Shell};
-use crate::turn::{Proof, Shared, Turn};
+use crate::turn::{Shared, Turn};
 use crate::wire::{self, Body, Data, Key, Message};
 
 /// A copy of what was asked for within this time is the answer, not a needless push.
 const ANSWER_WITHIN: Micros = 10_000_000;
 /// The wait for a push grows up to so many times its base.
 const GRAFT_WAIT_GROWTH: Micros = 16;
-
-/// Time for which an origin that somebody spoke for is only believed on its own session.
-const DISPUTE_LASTS: Micros = 60_000_000;
-/// Numbers that others may be ahead of an origin's own session, since ways differ.
-const AHEAD_OF_ORIGIN_MAX: u64 = 4096;
 
 impl Lane {
     /// A peer sent a message of this lane.
@@ -107,15 +100,8 @@ impl Lane {
     fn on_data<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session, data: &Data) -> Result<(), Misbehaviour> {
         let Data { key, seal, payload, .. } = data;
         let Key { origin, epoch, seq } = key;
-        let proof = match self.asks_for_proof(turn.shared, turn.now, session, key) {
-            true => {
-                let leaf = || names::leaf(origin, *epoch, &self.name, *seq, payload);
-                turn.check_seal(session, origin, seal.as_ref(), leaf)?
-            }
-            false => Proof::NotAsked,
-        };
-        if self.is_left_to_its_origin(turn, session, key, proof) {
-            return Ok(());
+        if self.asks_for_proof(turn.shared, key) {
+            turn.check_seal(session, origin, seal.as_ref(), || names::leaf(origin, *epoch, &self.name, *seq, payload))?;
         }
         let Some(at) = self.admit(turn, session, key)? else { return Ok(()) };
         let hops = data.hops.clamp(1, turn.shared.config.hops_max.max(1));
@@ -123,61 +109,21 @@ impl Lane {
         // Copied out of the read buffer, which a small slice would keep alive, and encoded for the next link in one go.
         let (message, head) = wire::encode_data(&self.name, key, hops.saturating_add(1), seal.as_ref(), payload);
         let stored = Stored::Whole { message, head };
-        self.take(turn, at, *seq, Waiting { stored, hops, from: session, push, proof });
+        self.take(turn, at, *seq, Waiting { stored, hops, from: session, push });
         Ok(())
     }
 
     /// Whether a message's signature is worth a look: this node looks at signatures, and the message would change
     /// something here. A copy would not; what came back would, if it is of a later life of this node.
-    pub(super) fn asks_for_proof(&self, shared: &Shared, now: Micros, session: Session, key: &Key) -> bool {
+    pub(super) fn asks_for_proof(&self, shared: &Shared, key: &Key) -> bool {
         if shared.config.signatures == Signatures::Off {
             return false;
         }
         if key.origin == shared.me {
-            return key.epoch > self.own_standing().map_or(shared.epoch, |(epoch, _)| epoch);
+            return key.epoch > shared.epoch;
         }
-        self.origins.look_up(&key.origin).is_none_or(|origin| match key.epoch.cmp(&origin.epoch) {
-            Ordering::Greater => true,
-            Ordering::Equal => !origin.knows(key.seq),
-            Ordering::Less => gives_way(shared, now, origin, session, key.epoch),
-        })
-    }
-
-    /// Whether a message is left to the origin's own session: it proves nothing, and somebody spoke for its origin of
-    /// late.
-    pub(super) fn is_left_to_its_origin<S: Shell>(
-        &mut self,
-        turn: &mut Turn<'_, S>,
-        session: Session,
-        key: &Key,
-        proof: Proof,
-    ) -> bool {
-        let is_left = proof == Proof::NotAsked && self.is_disputed(turn, session, (&key.origin, key.epoch, key.seq));
-        turn.shared.counts.duplicates += u64::from(is_left);
-        is_left
-    }
-
-    /// Whether only the origin's own session is believed about it: for a while after it had to begin anew because
-    /// somebody had spoken for it, and for as long as somebody goes on with that.
-    pub(super) fn is_disputed<S: Shell>(
-        &mut self,
-        turn: &Turn<'_, S>,
-        session: Session,
-        (of, epoch, last): (&Origin, u64, u64),
-    ) -> bool {
-        let shared = &*turn.shared;
-        let is_from_another = shared.session_of(of).is_some_and(|own| own != session);
-        if !is_from_another || shared.config.signatures == Signatures::Require {
-            return false;
-        }
-        let Some(at) = self.origins.find(of) else { return false };
-        let Some(origin) = self.origins.get_mut(at).filter(|origin| turn.now < origin.disputed_until) else {
-            return false;
-        };
-        if epoch > origin.epoch || (epoch == origin.epoch && last > origin.next + AHEAD_OF_ORIGIN_MAX) {
-            origin.disputed_until = turn.now.saturating_add(DISPUTE_LASTS);
-        }
-        true
+        let known = self.origins.look_up(&key.origin);
+        known.is_none_or(|origin| key.epoch > origin.epoch || (key.epoch == origin.epoch && !origin.knows(key.seq)))
     }
 
     /// The origin of a message that is new here, brought to its epoch; nothing if the message is a copy. Asked before
@@ -189,7 +135,7 @@ impl Lane {
         key: &Key,
     ) -> Result<Option<u32>, Misbehaviour> {
         if key.origin == turn.shared.me {
-            self.own_came_back(turn, session, (key.epoch, key.seq))?;
+            self.own_came_back(turn, session, key.epoch)?;
             turn.shared.counts.duplicates += 1;
             return Ok(None);
         }
@@ -200,33 +146,17 @@ impl Lane {
                 self.open_origin(turn, session, key.origin)?
             }
         };
-        let Some(origin) = self.origins.get(at) else { return Ok(None) };
-        if key.epoch > origin.epoch || gives_way(turn.shared, turn.now, origin, session, key.epoch) {
+        let (epoch, is_known) = self.origins.get(at).map_or((0, false), |origin| (origin.epoch, origin.knows(key.seq)));
+        if key.epoch > epoch {
             turn.shared.check_epoch(turn.now, session, &key.origin, key.epoch)?;
-            // A life right after the known one, or before it, or in the middle of a session, is begun by who has
-            // learned that others speak for it.
-            let is_answer = key.epoch <= origin.epoch.saturating_add(1) || origin.spoke_on == session;
-            let is_first = origin.epoch == 0;
             self.switch_epoch(turn, at, key.epoch);
-            if is_answer
-                && !is_first
-                && turn.shared.peers.is_own_session(session, &key.origin)
-                && let Some(origin) = self.origins.get_mut(at)
-            {
-                origin.disputed_until = turn.now.saturating_add(DISPUTE_LASTS);
-            }
+            return Ok(Some(at));
         }
-        if let Some(origin) = self.origins.get_mut(at)
-            && origin.spoke_on != session
-            && turn.shared.peers.is_own_session(session, &key.origin)
-        {
-            origin.spoke_on = session;
-        }
-        let is_new = self.origins.get(at).is_some_and(|origin| key.epoch == origin.epoch && !origin.knows(key.seq));
-        if !is_new {
+        if key.epoch < epoch || is_known {
             self.on_duplicate(turn, session, at, key);
+            return Ok(None);
         }
-        Ok(is_new.then_some(at))
+        Ok(Some(at))
     }
 
     /// Whether a message goes on as a push.
@@ -240,13 +170,6 @@ impl Lane {
         if self.origins.get(at).is_some_and(|origin| key.epoch < origin.epoch) {
             // Not a copy of anything: the link is not given up for it.
             return self.tell_epoch(turn, session, at);
-        }
-        // Where messages prove nothing, what is known of later numbers than its own may be somebody else's word.
-        if turn.shared.config.signatures != Signatures::Require
-            && turn.shared.peers.is_own_session(session, &key.origin)
-            && self.origins.get(at).is_some_and(|origin| origin.next > key.seq + 1)
-        {
-            self.tell_epoch(turn, session, at);
         }
         let Some(origin) = self.origins.get_mut(at) else { return };
         let arrival = origin.arrival(key.seq);
@@ -334,14 +257,4 @@ impl Lane {
         let claim = Claim { session, epoch, first, last: seq };
         self.schedule(turn, at, claim, turn.now.saturating_add(self.graft_wait), true);
     }
-}
-
-/// Whether the life that is known of an origin gives way to an earlier one, which is itself not far ahead of the clock.
-/// The origin's own session may name any; of others' word a life that was over before is none, unless that was far
-/// ahead as well.
-pub(super) fn gives_way(shared: &Shared, now: Micros, origin: &OriginState, session: Session, to: u64) -> bool {
-    to < origin.epoch
-        && shared.yields(now, origin.epoch)
-        && !shared.yields(now, to)
-        && (to > origin.floor || shared.yields(now, origin.floor) || shared.peers.is_own_session(session, &origin.id))
 }

@@ -1,7 +1,6 @@
 //! Asking for what is missing: who says to have it, who is asked, and when a hole is told as a gap.
 
 use crate::lane::Lane;
-use crate::lane::receive::gives_way;
 use crate::names::Micros;
 use crate::origin::{Asked, BLIND_ASKS_MAX, Claim, LeftOut, Repair};
 use crate::peers::Session;
@@ -79,7 +78,7 @@ impl Lane {
         let (due, mut outcome) = (turn.now.saturating_add(wait), Ok(()));
         for entry in entries.iter() {
             let heard = if entry.origin == turn.shared.me {
-                self.own_came_back(turn, session, (entry.epoch, entry.last))
+                self.own_came_back(turn, session, entry.epoch)
             } else {
                 self.on_entry(turn, session, &entry, due, source == Source::Pushed)
             };
@@ -97,9 +96,6 @@ impl Lane {
         due: Micros,
         is_live: bool,
     ) -> Result<(), Misbehaviour> {
-        if self.is_disputed(turn, session, (&entry.origin, entry.epoch, entry.last)) {
-            return Ok(()); // what the origin has it says itself
-        }
         let at = match self.origins.find(&entry.origin) {
             Some(at) => at,
             None => {
@@ -108,10 +104,6 @@ impl Lane {
             }
         };
         let Some(origin) = self.origins.get(at) else { return Ok(()) };
-        if gives_way(turn.shared, turn.now, origin, session, entry.epoch) {
-            self.ask_for_life(turn, session, entry);
-            return Ok(());
-        }
         if entry.epoch < origin.epoch {
             self.tell_epoch(turn, session, at);
             return Ok(());
@@ -125,16 +117,6 @@ impl Lane {
         let claim = Claim { session, epoch: entry.epoch, first: entry.first, last: entry.last };
         self.schedule(turn, at, claim, due, is_live);
         Ok(())
-    }
-
-    /// Asks for messages of a life to which the known one gives way: with the first of them it becomes the current one.
-    /// Until then nothing is known to be missing, so nobody is held to an answer.
-    fn ask_for_life<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session, entry: &Entry) {
-        let Some(link) = self.link_mut(session).filter(|link| link.tell_epoch_at <= turn.now) else { return };
-        link.tell_epoch_at = turn.now.saturating_add(turn.shared.config.answer_timeout);
-        let want = Want { origin: entry.origin, epoch: entry.epoch, from: entry.first, to: entry.last, chunk: 0 };
-        let message = self.encode(Body::Pull(want));
-        self.send_control(turn, session, crate::CONTROL_FLOW, message);
     }
 
     fn has_refused(&self, now: Micros, session: Session) -> bool {
@@ -171,8 +153,7 @@ impl Lane {
                 repair.blind.push(session);
             }
         } else if !has_it && !is_full {
-            // It said to have sent what did not come; or it passes on what nobody signed, and that was refused.
-            is_untrue = turn.shared.peers.get(session).is_none_or(|peer| !peer.is_known_unproven);
+            is_untrue = true; // it said to have sent what did not come
             repair.claims.retain(|claim| claim.session != session);
         }
         self.wake(turn.now);
@@ -252,12 +233,7 @@ impl Lane {
         {
             return Plan::Wait(partial.updated_at.saturating_add(timeout));
         }
-        // A hole in what is known to have been published waits no longer for peers that were silent before.
-        let is_late = is_current && turn.now >= repair.since.saturating_add(2 * gap_after);
-        let strikes = |session: Session| turn.shared.peers.strikes(session, turn.now);
-        let claims = repair.claims.iter().filter(|claim| !is_late || behind.is_none() || strikes(claim.session) == 0);
-        let claims: Vec<Claim> = claims.copied().collect();
-        if let Some((session, from, last)) = choose(turn, &claims, epoch, next, behind) {
+        if let Some((session, from, last)) = choose(turn, &repair.claims, epoch, next, behind) {
             let is_that = |it: &LeftOut| (it.session, it.epoch, it.seq) == (session, epoch, from);
             if let Some(LeftOut { size, .. }) = repair.left_out.filter(is_that)
                 && let Some(peer) = turn.shared.peers.id(session)
@@ -295,8 +271,7 @@ impl Lane {
         let refused = self.has_refused(turn.now, session);
         let chunk = self.find_partial(at, epoch, from).map_or(0, |partial| {
             partial.from = session;
-            // It has the time of an answer again, however long it had rested.
-            partial.updated_at = turn.now;
+            partial.updated_at = partial.updated_at.max(1);
             partial.first_missing()
         });
         let Some(origin) = self.origins.get_mut(at) else { return };

@@ -2,7 +2,7 @@
 
 use crate::lane::Lane;
 use crate::lane::push::{retry_at, send_parts};
-use crate::link::{SERVES_PER_LINK_MAX, Serve};
+use crate::link::{SERVES_MAX, SERVES_PER_LINK_MAX, Serve};
 use crate::names::Micros;
 use crate::origin::OriginState;
 use crate::peers::Session;
@@ -15,8 +15,6 @@ const ANSWER_MESSAGES_MAX: usize = 256;
 /// Bytes in one answer; the message that crosses it is the last.
 const ANSWER_BYTES_MAX: usize = 512 << 10;
 
-/// Messages looked at for one that may go to others; the next question goes on behind them.
-const LOOKED_AT_MAX: usize = 256;
 /// A peer is told at most once in this time, in one lane, that an origin has begun a later life.
 const TELL_EPOCH_EVERY: Micros = 100_000;
 
@@ -33,12 +31,13 @@ enum Step {
 impl Lane {
     /// A peer asks for a range.
     pub(super) fn on_want<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session, want: Want) {
+        let has_room = turn.shared.totals.serves < SERVES_MAX;
         let Some(link) = self.link_mut(session) else { return };
         // The same question again means that the answer is late, not that two are wanted.
         if link.serves.iter().any(|serve| serve.want == want) {
             return;
         }
-        if link.serves.len() >= SERVES_PER_LINK_MAX || !turn.shared.take_serve(session) {
+        if link.serves.len() >= SERVES_PER_LINK_MAX || !has_room {
             let nothing = Answer {
                 origin: want.origin,
                 epoch: want.epoch,
@@ -61,6 +60,7 @@ impl Lane {
             is_done: false,
         });
         link.retry_at = link.retry_at.min(turn.now);
+        turn.shared.totals.serves += 1;
         self.wake(turn.now);
     }
 
@@ -81,7 +81,7 @@ impl Lane {
                 self.wake(self.links[slot].retry_at);
                 return false;
             }
-            turn.shared.release_serves(self.links[slot].session, 1);
+            turn.shared.totals.serves -= 1;
         }
         // An empty list keeps no buffer: there is one for each link in each lane.
         self.links[slot].serves = Default::default();
@@ -91,10 +91,14 @@ impl Lane {
     /// Sends one message of an answer.
     fn serve_next<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize, serve: &mut Serve) -> Step {
         let way = self.way();
-        let (held, looked_to) = self.next_for_others(turn, &serve.want, serve.next);
-        let Some((seq, arrival)) = held else {
+        let origin = self.origins.find(&serve.want.origin).and_then(|at| self.origins.get(at));
+        let held = origin.and_then(|origin| origin.held_of(serve.want.epoch)).and_then(|held| {
+            let at = held.partition_point(|(seq, _)| *seq < serve.next);
+            held.get(at).filter(|(seq, _)| *seq <= serve.want.to)
+        });
+        let Some((seq, arrival)) = held.copied() else {
             if serve.messages == 0 {
-                (serve.missing_to, serve.next) = (looked_to, looked_to + 1);
+                (serve.missing_to, serve.next) = (serve.want.to, serve.want.to + 1);
             }
             return Step::Done;
         };
@@ -121,28 +125,6 @@ impl Lane {
         if is_full || serve.next > serve.want.to { Step::Done } else { Step::More }
     }
 
-    /// The next message of a range that may go to others, by number and arrival; and the number up to which was looked.
-    fn next_for_others<S: Shell>(
-        &mut self,
-        turn: &mut Turn<'_, S>,
-        want: &Want,
-        mut from: u64,
-    ) -> (Option<(u64, u64)>, u64) {
-        for _ in 0..LOOKED_AT_MAX {
-            let origin = self.origins.find(&want.origin).and_then(|at| self.origins.get(at));
-            let held = origin.and_then(|origin| origin.held_of(want.epoch)).and_then(|held| {
-                let at = held.partition_point(|(seq, _)| *seq < from);
-                held.get(at).filter(|(seq, _)| *seq <= want.to)
-            });
-            let Some((seq, arrival)) = held.copied() else { return (None, want.to) };
-            if self.may_leave(turn, arrival) {
-                return (Some((seq, arrival)), seq);
-            }
-            from = seq + 1;
-        }
-        (None, from - 1)
-    }
-
     /// Says how far the answer went; behind its messages, so in the same flow.
     fn finish_answer<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize, serve: &Serve) -> Step {
         let Want { origin, epoch, from, .. } = serve.want;
@@ -161,7 +143,7 @@ impl Lane {
         let Some(origin) = self.origins.get(at) else { return };
         let is_itself = turn.shared.peers.id(session).is_some_and(|peer| peer.0 == origin.id.0);
         let reached = origin.next.saturating_sub(1).max(1);
-        let range = self.range_for_others(origin).or_else(|| is_itself.then_some((reached, reached)));
+        let range = origin.range().or_else(|| is_itself.then_some((reached, reached)));
         let Some((first, last)) = range.filter(|_| turn.shared.is_relayed(turn.now, origin.epoch)) else { return };
         let entry = Entry { origin: origin.id, epoch: origin.epoch, first, last };
         let Some(link) = self.link_mut(session).filter(|link| link.tell_epoch_at <= turn.now) else { return };
@@ -193,21 +175,13 @@ impl Lane {
         }
     }
 
-    /// Says to a peer at this time what is held here, or before, and asks for the same.
-    pub(crate) fn exchange_summaries(&mut self, at: Micros, session: Session) {
-        let Some(link) = self.link_mut(session) else { return };
-        let at = link.summary_at.min(at);
-        (link.summary_at, link.summary_reply) = (at, true);
-        self.wake(at);
-    }
-
     fn send_summary<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize) {
         let (session, reply) = (self.links[slot].session, self.links[slot].summary_reply);
         (self.links[slot].summary_at, self.links[slot].summary_reply) = (Micros::MAX, false);
         let is_passed_on =
             |(at, origin): &(u32, &OriginState)| self.is_passed_on(turn.shared, turn.now, *at, origin.epoch);
         let relayed = self.origins.iter().filter(is_passed_on);
-        let held = relayed.filter_map(|(_, origin)| Some((origin, self.range_for_others(origin)?)));
+        let held = relayed.filter_map(|(_, origin)| Some((origin, origin.range()?)));
         let entries: Vec<Entry> =
             held.map(|(origin, (first, last))| Entry { origin: origin.id, epoch: origin.epoch, first, last }).collect();
         for (at, part) in entries.chunks(ENTRIES_MAX).enumerate() {

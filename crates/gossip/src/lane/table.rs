@@ -1,6 +1,5 @@
 //! The origins of a lane as a bounded table: who is let in, who is forgotten, and where a new life begins.
 
-use crate::config::Signatures;
 use crate::lane::Lane;
 use crate::lane::news::RANGES_MAX;
 use crate::link::{LINK_BYTES, SERVE_BYTES};
@@ -35,65 +34,34 @@ impl Lane {
         at
     }
 
-    /// A message of this node came back, or word that one is held. One of a later life than this means that the clock
-    /// went back in between, one of a later number that somebody speaks for this node: the lane begins anew after it,
-    /// since the others would take its messages for old ones.
+    /// A message of this node came back. One of a later life than this means that the clock went back in between: the
+    /// lane begins anew after it, since the others would take its messages for old ones.
     pub(super) fn own_came_back<S: Shell>(
         &mut self,
         turn: &mut Turn<'_, S>,
         session: Session,
-        (epoch, last): (u64, u64),
+        epoch: u64,
     ) -> Result<(), Misbehaviour> {
         let me = turn.shared.me;
         turn.shared.check_epoch(turn.now, session, &me, epoch)?;
         // Anybody can make such a life up, and honest peers pass it on: so nobody is struck for it, and it changes
         // little however often it is said.
         let is_soon = self.began_anew_at.is_some_and(|at| turn.now.saturating_sub(at) < BEGIN_ANEW_EVERY);
-        if is_soon || !turn.shared.may_be_own_past(turn.now, epoch) {
+        if epoch <= turn.shared.epoch || is_soon || !turn.shared.may_be_own_past(turn.now, epoch) {
             return Ok(());
         }
-        let (own_epoch, next) = self.own_standing().unwrap_or((turn.shared.epoch, u64::MAX));
-        // Where messages prove nothing, somebody else's under the numbers to come keep the true ones from being heard.
-        let is_spoken_for = epoch == own_epoch && last >= next && turn.shared.config.signatures != Signatures::Require;
-        if epoch > own_epoch || is_spoken_for {
-            let at = self.own_origin(turn);
+        let at = self.own_origin(turn);
+        if self.origins.get(at).is_some_and(|own| own.epoch < epoch) {
+            // What was published last is told while its life is the current one.
+            self.flush_news(turn);
             self.began_anew_at = Some(turn.now);
-            turn.shared.own_latest = turn.shared.own_latest.max(epoch);
-            let epoch = turn.shared.own_latest + 1;
-            turn.shared.own_latest = epoch;
-            self.begin_own_life(turn, at, epoch);
+            turn.shared.own_latest = turn.shared.own_latest.max(epoch + 1);
+            if let Some(own) = self.origins.get_mut(at) {
+                own.begin_life(epoch + 1);
+            }
+            turn.shell.new_epoch(&self.name, &me, epoch + 1);
         }
         Ok(())
-    }
-
-    /// Life and next number of this node in the lane, if it is one of its origins.
-    pub(crate) fn own_standing(&self) -> Option<(u64, u64)> {
-        let own = self.origins.get(self.own?)?;
-        Some((own.epoch, own.next))
-    }
-
-    /// Gives up an own life that began when the clock was far ahead, for one that others take.
-    pub(crate) fn leave_life_ahead<S: Shell>(&mut self, turn: &mut Turn<'_, S>) {
-        let Some((at, (epoch, _))) = self.own.zip(self.own_standing()) else { return };
-        if !turn.shared.may_be_own_past(turn.now, epoch) {
-            let floor = self.origins.get(at).map_or(0, |own| own.floor);
-            // One that was itself far ahead is nothing to stay above: the next life would be far ahead again.
-            let floor = if turn.shared.may_be_own_past(turn.now, floor) { floor } else { 0 };
-            let epoch = turn.shared.next_own_epoch(turn.now).max(floor + 1);
-            self.begin_own_life(turn, at, epoch);
-        }
-    }
-
-    fn begin_own_life<S: Shell>(&mut self, turn: &mut Turn<'_, S>, at: u32, epoch: u64) {
-        // What was published last is told while its life is the current one.
-        self.flush_news(turn);
-        if let Some(own) = self.origins.get_mut(at) {
-            if turn.shared.may_be_own_past(turn.now, own.epoch) {
-                own.floor = own.floor.max(own.epoch);
-            }
-            own.begin_life(epoch);
-        }
-        turn.shell.new_epoch(&self.name, &turn.shared.me, epoch);
     }
 
     /// Lets a new origin in, within the opener's budget and the table's bounds.
@@ -177,7 +145,7 @@ impl Lane {
             self.forget_origin(shared, now, at);
         }
         while self.evict(shared) > 0 {}
-        self.links.iter().for_each(|link| shared.release_serves(link.session, link.serves.len()));
+        shared.totals.serves -= self.links.iter().map(|link| link.serves.len()).sum::<usize>();
     }
 
     /// An origin began anew: what waited in its last life is delivered, with its holes told.
@@ -190,12 +158,9 @@ impl Lane {
         if origin.epoch > 0 && origin.started {
             turn.shell.new_epoch(&self.name, &origin.id, epoch);
         }
-        if !turn.shared.yields(turn.now, origin.epoch) {
-            origin.floor = origin.floor.max(origin.epoch);
-        }
         // A life that began after this node's is followed from its first message; of an older one nobody here missed
         // the beginning.
-        origin.started |= epoch > turn.shared.born_ms;
+        origin.started |= epoch > turn.shared.epoch;
         origin.begin_life(epoch);
     }
 

@@ -1,18 +1,13 @@
 //! Honest outcomes, and for how long each is remembered.
 
-use ron_kernel::clock;
 use ron_lookup::BreakerState;
-use ron_store::wire::Question;
-use ron_store::{Change, NameRecord, PeerId, PeerRecord, ProviderFields, ProviderRecord, Record, Subject};
+use ron_store::{ProviderFields, ProviderRecord, Record, Subject};
 use ron_types::Kind;
 use svc_index::ports::AskError;
 use svc_index::words::{Outcome, ProviderOffer, ResolveOptions, Source};
 use tokio::time::advance;
 
-use crate::world::{
-    Behaviour, HOUR_MS, Router, Setup, TENANT, answers, content, ms, name, new_key, provider, setup, vouched,
-    wall_clock,
-};
+use crate::world::{Behaviour, Router, TENANT, answers, content, ms, name, new_key, provider, setup, vouched};
 
 #[tokio::test(start_paused = true)]
 async fn providers_of_the_own_region_rank_higher() {
@@ -284,83 +279,6 @@ async fn the_course_of_a_name_shows_its_two_lookups_one_after_the_other() {
             let times: Vec<_> = answer.course.iter().map(|ask| (ask.started, ask.ended)).collect();
             assert_eq!(times, [(ms(0), ms(30)), (ms(30), ms(60))]);
             assert!(answer.course.iter().all(|ask| ask.breaker == BreakerState::Closed));
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_peer_whose_provider_record_is_held_is_known_with_its_addresses() {
-    setup()
-        .run(|world| async move {
-            let (key, other) = (new_key(), new_key());
-            let peer = PeerId::from(key.node_id());
-            let ask = || world.index.peer(TENANT, peer, ResolveOptions::default());
-            assert!(ask().await.expect("an answer").record.is_none());
-            let record = vouched(content(1), peer, &other, 1);
-            world.index.publish_record(TENANT, Record::Provider(record.clone())).await.expect("room");
-            assert_eq!(ask().await.expect("an answer").record.map(|known| known.addrs), Some(record.addrs));
-            let addrs = vec!["/ip4/203.0.113.9/tcp/9".parse().expect("an address")];
-            let now_ms = clock::unix_millis();
-            let own = PeerRecord::sign(addrs.clone(), 1, now_ms + 60_000, &key).expect("within bounds");
-            world.index.publish_record(TENANT, Record::Peer(own)).await.expect("room");
-            assert_eq!(ask().await.expect("an answer").record.map(|known| known.addrs), Some(addrs), "its own word");
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn records_of_before_the_clock_was_set_back_are_still_given() {
-    let base = setup();
-    let held = provider(content(1), &new_key(), 1);
-    base.store.apply(&[Change::Put(Record::Provider(held.clone()))], clock::unix_millis()).expect("a batch");
-    let an_hour_ago = clock::unix_millis() - HOUR_MS;
-    let signer = new_key();
-    let ProviderRecord { key, peer, addrs, protocols, region, sequence, .. } = provider(content(1), &signer, 1);
-    let (issued_ms, expires_ms) = (an_hour_ago, an_hour_ago + 2 * HOUR_MS);
-    let fields = ProviderFields { key, peer, addrs, protocols, region, sequence, issued_ms, expires_ms };
-    let early = ProviderRecord::sign(fields, &signer).expect("within bounds");
-    base.script.peer(1, answers(10, vec![Record::Provider(early)]));
-    let setup = Setup { wall_clock: wall_clock(an_hour_ago, 1), ..base };
-    setup
-        .run(|world| async move {
-            let answer = world.resolve(content(1)).await;
-            assert!(answer.providers.iter().any(|provider| provider.record == held), "{:?}", answer.providers);
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stored_record_that_a_flipped_bit_changed_is_neither_found_nor_given_to_a_peer() {
-    let setup = setup();
-    let store = setup.store.clone();
-    setup
-        .run(|world| async move {
-            let owner = new_key();
-            let (named, provided) = (name("app", content(1), &owner, 1), provider(content(2), &owner, 1));
-            // The store looks at no signature when it takes a record, so this is what it reads from a bad disk.
-            let changed = NameRecord { value: content(9), ..named.clone() };
-            let moved = ProviderRecord {
-                addrs: vec!["/ip4/192.0.2.9/tcp/4001".parse().expect("an address")],
-                ..provided.clone()
-            };
-            let changes = [Change::Put(Record::Name(changed)), Change::Put(Record::Provider(moved))];
-            store.apply(&changes, clock::unix_millis()).expect("a batch");
-            let questions =
-                [Question::Name { owner: named.owner, label: "app".to_owned() }, Question::Providers(content(2).key())];
-            let subject: Subject = format!("name:app@{}", named.owner).parse().expect("a name");
-            let answer = |question: &Question| world.index.answer(question, clock::unix_millis()).records;
-            assert!(questions.iter().all(|question| answer(question).is_empty()));
-            let fresh = ResolveOptions { fresh: true, ..ResolveOptions::default() };
-            for options in [ResolveOptions::default(), fresh] {
-                let found = world.index.resolve(TENANT, subject.clone(), options).await.expect("an answer");
-                assert_ne!(found.outcome, Outcome::Found);
-            }
-            let records = [Record::Name(named), Record::Provider(provided)];
-            for record in records.clone() {
-                world.index.publish_record(TENANT, record).await.expect("room");
-            }
-            assert_eq!(questions.map(|question| answer(&question)).concat(), records);
-            assert_eq!(store.take_dropped_rows().len(), 2);
         })
         .await;
 }

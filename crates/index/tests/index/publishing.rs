@@ -4,8 +4,6 @@ use futures_util::future::join_all;
 use ron_kernel::bus::Heard;
 use ron_store::{ContentId, Multiaddr, Record, Subject};
 use ron_types::Kind;
-use ron_types::limits::INDEX_INGEST_CAPACITY;
-use ron_types::limits::index::INGEST_RESERVE;
 use svc_index::words::{
     AdminAction, AdminRequest, IndexEvent, Notice, Outcome, ProviderOffer, PublishOutcome, ResolveOptions, Source,
 };
@@ -138,21 +136,6 @@ async fn an_idempotency_key_does_a_request_once_and_every_request_is_audited() {
             let expected =
                 [(AdminAction::Pin, false, by()), (AdminAction::Pin, true, by()), (AdminAction::Unpin, false, by())];
             assert_eq!(audited, expected);
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn offers_of_peers_leave_room_for_what_is_published_here() {
-    setup()
-        .run(|world| async move {
-            let offered = |number: u8| vec![Record::Provider(provider(content(number), &new_key(), 1))];
-            let taken = (0..=u8::MAX).take_while(|number| world.index.offer(offered(*number)).is_ok()).count();
-            assert_eq!(taken, INDEX_INGEST_CAPACITY - INGEST_RESERVE);
-            let refused = world.index.offer(offered(0)).expect_err("there is no room for it now");
-            assert_eq!(refused.kind, Kind::Busy, "a peer is told to come again");
-            world.index.publish_provider(TENANT, &content(1), offer()).await.expect("the operator has room");
-            assert_eq!(world.index.offer(offered(2)), Ok(1), "and so have peers a moment later");
         })
         .await;
 }

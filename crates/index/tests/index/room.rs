@@ -6,6 +6,7 @@ use std::time::Duration;
 use ron_kernel::clock;
 use ron_store::{Bounds, ContentId, Record, Store};
 use ron_types::limits::index::STORE_FULL_RETRY;
+use ron_types::limits::records::PROVIDERS_PER_KEY_MAX;
 use ron_types::{Error, Kind, Size};
 use svc_index::config::Options;
 use svc_index::words::{Outcome, ProviderOffer, PublishOutcome};
@@ -82,9 +83,7 @@ async fn strangers_cannot_fill_the_store_for_the_node_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn strangers_cannot_take_the_places_of_a_key_from_the_node_and_its_operator() {
-    const PLACES: usize = 64;
-    let bounds = Bounds { providers_per_key_max: PLACES, ..Bounds::default() };
-    Setup { store: Store::in_memory(bounds).expect("memory"), ..setup() }
+    setup()
         .run(|world| async move {
             let vouched = ProviderOffer {
                 peer: Some(new_key().node_id().into()),
@@ -93,7 +92,7 @@ async fn strangers_cannot_take_the_places_of_a_key_from_the_node_and_its_operato
             };
             let before = world.index.publish_provider(TENANT, &content(1), vouched.clone()).await.expect("room");
             let mut refused = None;
-            for _ in 0..3 * PLACES {
+            for _ in 0..3 * PROVIDERS_PER_KEY_MAX {
                 let record = Record::Provider(provider(content(1), &new_key(), 1));
                 refused = world.index.publish_record(TENANT, record).await.err().or(refused);
             }
@@ -162,61 +161,4 @@ fn records_take_fewer_bytes_in_memory_than_on_disk_unless_a_number_is_named() {
     assert_eq!(bytes(&Options::default()), [128 << 20, 4 << 30]);
     let named = Options { records_bytes_max: Size(1 << 20), ..Options::default() };
     assert_eq!(bytes(&named), [1 << 20, 1 << 20]);
-}
-
-/// Causes of pressure that the node names.
-fn pressure(world: &World) -> Vec<&'static str> {
-    world.kernel.status().view.pressure.iter().map(|pressure| pressure.cause).collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn while_there_is_no_room_the_readiness_for_writes_says_so() {
-    let bounds = Bounds { records_max: 10, manifests_bytes_max: 16_000, ..Bounds::default() };
-    Setup { store: Store::in_memory(bounds).expect("memory"), ..setup() }
-        .run(|world| async move {
-            let looked = || tokio::time::sleep(Duration::from_secs(3));
-            let document = |number: u8| vec![number; 1_000].into();
-            let mut refused = None;
-            for number in 0..20 {
-                refused = refused.or(world.index.publish_manifest(TENANT, document(number)).await.err());
-            }
-            let refused = refused.expect("they do not fit");
-            assert_busy(&refused);
-            assert!(refused.detail.contains("index.manifests_bytes_max"), "{refused}");
-            looked().await;
-            assert_eq!(pressure(&world), ["documents_full"]);
-            assert!(world.kernel.status().view.services.iter().any(|one| one.name == "index" && !one.accepts_writes));
-            // The operator has room left, and makes more.
-            world.index.keep_manifest(TENANT, document(30), true).await.expect("the operator's");
-            for number in 0..2 {
-                let id = ContentId::of_bytes(&[number; 1_000]);
-                world.index.remove_manifest("an operator", id).await.expect("nothing holds it");
-                assert_eq!(world.index.manifest(&id).await, Ok(None));
-                let again = world.index.remove_manifest("an operator", id).await.expect_err("it is gone");
-                assert_eq!(again.kind, Kind::NotFound);
-            }
-            looked().await;
-            assert_eq!(pressure(&world), Vec::<&str>::new());
-
-            for number in 0..11 {
-                let _ = world.index.name_set(TENANT, &format!("n{number}"), content(1), None).await;
-            }
-            looked().await;
-            assert_eq!(pressure(&world), ["records_full"]);
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_document_that_is_pinned_or_named_is_not_removed() {
-    setup()
-        .run(|world| async move {
-            let id = world.index.publish_manifest(TENANT, "a document".into()).await.expect("room");
-            world.index.name_set(TENANT, "app", id, None).await.expect("room");
-            let held = world.index.remove_manifest("an operator", id).await.expect_err("it is named");
-            assert_eq!(held.kind, Kind::Conflict, "{held}");
-            world.index.name_remove(TENANT, "app").await.expect("removed");
-            world.index.remove_manifest("an operator", id).await.expect("nothing holds it");
-        })
-        .await;
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ron_kernel::Deadline;
 use ron_store::{ContentId, Record, Subject};
-use ron_types::limits::index::{REFRESH_CAPACITY, RESOLVERS, WATCHED_LOOKED_UP_EVERY, WATCHED_LOOKED_UP_PER_SECOND};
+use ron_types::limits::index::{WATCHED_LOOKED_UP_EVERY, WATCHED_LOOKED_UP_PER_SECOND};
 use svc_index::Watch;
-use svc_index::words::{AdminAction, AdminRequest, Notice};
+use svc_index::words::Notice;
 use tokio::time::sleep;
 
-use crate::world::{Setup, TENANT, answers, content, ms, name, new_key, provider, setup};
+use crate::world::{TENANT, answers, content, ms, name, new_key, provider, setup};
 
 /// The next change that is heard in this time.
 async fn within(time: Duration, watch: &mut Watch) -> Option<Notice> {
@@ -77,32 +77,6 @@ async fn many_watchers_cost_a_few_lookups_a_second_and_each_has_its_turn() {
             let asked = world.script.asked_of(&peer);
             assert!(asked.abs_diff(SUBJECTS) <= 2 * WATCHED_LOOKED_UP_PER_SECOND, "{asked} questions in {seconds} s");
             drop(watches);
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_watched_is_looked_up_however_full_the_queue_of_refreshes_is() {
-    let setup = Setup { resolvers: RESOLVERS, ..setup() };
-    // The queue takes five seconds to be worked off.
-    setup.script.peer(1, answers(300, Vec::new()));
-    setup
-        .run(|world| async move {
-            for number in 0..REFRESH_CAPACITY as u32 {
-                let subject = Subject::Content(ContentId::of_bytes(&number.to_le_bytes()));
-                let (action, by) = (AdminAction::Reindex, "an operator".to_owned());
-                let request = AdminRequest { action, subject, by, idempotency_key: None };
-                world.index.administer(request).await.expect("room");
-            }
-            let watched = Subject::Content(content(1));
-            let _watch = world.index.watch(&watched).expect("room");
-            let mut has_looked = false;
-            for _ in 0..30 {
-                sleep(ms(100)).await;
-                let lookups = world.index.recent_lookups();
-                has_looked |= lookups.iter().any(|lookup| lookup.subject == watched.to_string());
-            }
-            assert!(has_looked, "within three seconds");
         })
         .await;
 }

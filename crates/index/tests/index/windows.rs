@@ -95,10 +95,9 @@ async fn a_gate_without_permits_refuses_at_once_and_takes_the_same_again_later()
             let record = Record::Provider(provider(content(4), &new_key(), 1));
             let signed = world.index.publish_record(TENANT, record.clone()).await;
             assert_eq!(signed.map_err(|error| error.kind), Err(Kind::Busy));
-            // What peers offer waits for no permit of callers, and takes none.
-            assert_eq!(world.index.offer(vec![record.clone()]), Ok(1));
+            assert_eq!(world.index.offer(vec![record.clone()]).map_err(|error| error.kind), Err(Kind::Busy));
             let scrape = world.kernel.metrics().render();
-            assert!(scrape.contains("facet_busy_total{facet=\"index\"} 2\n"), "{scrape}");
+            assert!(scrape.contains("facet_busy_total{facet=\"index\"} 3\n"), "{scrape}");
 
             release.send(()).expect("it waits");
             for published in held_up.join_all().await {

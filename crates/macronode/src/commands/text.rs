@@ -3,8 +3,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ron_kernel::clock;
-use ron_types::text::escaped;
-pub use ron_types::text::one_line;
 
 use crate::commands::table::shortened;
 
@@ -35,6 +33,23 @@ pub fn payload_line(payload: &[u8], width_max: usize) -> String {
         Err(_) => encoded(payload),
     };
     shortened(&text, width_max)
+}
+
+/// Text without line breaks and other characters that command a terminal.
+pub fn one_line(text: &str) -> String {
+    escaped(text, |_| false)
+}
+
+fn escaped(text: &str, is_harmless: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && !is_harmless(letter) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
 }
 
 /// A span of time in its largest unit.

@@ -108,9 +108,7 @@ fn bounds(kind: &ValueKind) -> Vec<(&'static str, Value)> {
         ValueKind::Window { max_ms } => vec![("items", json!({"type": "integer", "minimum": 1, "maximum": max_ms}))],
         ValueKind::Digits { count } => vec![("pattern", json!(format!("^[0-9]{{{count}}}$")))],
         ValueKind::Word { bytes_max } => vec![("pattern", json!(format!("^[a-z0-9-]{{0,{bytes_max}}}$")))],
-        ValueKind::Nodes { count_max }
-        | ValueKind::Addresses { count_max }
-        | ValueKind::LaneWords { count_max, .. } => {
+        ValueKind::Nodes { count_max } | ValueKind::LaneWords { count_max, .. } => {
             vec![("items", json!({"type": "string"})), ("maxItems", json!(count_max))]
         }
         ValueKind::Texts { count_max, bytes_max } => {

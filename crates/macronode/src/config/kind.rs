@@ -50,7 +50,6 @@ impl Checks for ValueKind {
             ValueKind::Word { .. } => "a word",
             ValueKind::Origin => "an address of the web",
             ValueKind::Nodes { .. } => "a list of nodes",
-            ValueKind::Addresses { .. } => "a list of addresses",
             ValueKind::LaneWords { .. } => "a list of lanes",
             ValueKind::Texts { .. } => "a list of texts",
         }
@@ -83,9 +82,6 @@ impl Checks for ValueKind {
             ValueKind::Nodes { count_max } => {
                 format!("up to {count_max} times \"NODEID@HOST:PORT\", where NODEID has 64 hexadecimal digits")
             }
-            ValueKind::Addresses { count_max } => {
-                format!("up to {count_max} times an IP address and a port, such as [\"203.0.113.7:4001\"]")
-            }
             ValueKind::LaneWords { words, count_max } => {
                 format!("up to {count_max} times \"LANE=WORD\", each lane once, where WORD is {}", words.join(" or "))
             }
@@ -111,11 +107,9 @@ impl Checks for ValueKind {
             ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
                 whole(text)
             }
-            ValueKind::Names(_)
-            | ValueKind::Nodes { .. }
-            | ValueKind::Addresses { .. }
-            | ValueKind::LaneWords { .. }
-            | ValueKind::Texts { .. } => list(&|name| Value::String(name.to_owned())),
+            ValueKind::Names(_) | ValueKind::Nodes { .. } | ValueKind::LaneWords { .. } | ValueKind::Texts { .. } => {
+                list(&|name| Value::String(name.to_owned()))
+            }
             ValueKind::Window { .. } => list(&whole),
             ValueKind::Time { .. }
             | ValueKind::Address
@@ -155,12 +149,6 @@ impl Checks for ValueKind {
                 let nodes = value.as_array().ok_or(Fault::WrongType)?.iter().map(text);
                 let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
                 inside(nodes.len() <= *count_max && nodes.iter().all(|node| node.parse::<PeerAddress>().is_ok()))
-            }
-            ValueKind::Addresses { count_max } => {
-                let addresses = value.as_array().ok_or(Fault::WrongType)?.iter().map(text);
-                let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
-                let is_one = |address: &&str| address.parse::<SocketAddr>().is_ok_and(|address| address.port() > 0);
-                inside(addresses.len() <= *count_max && addresses.iter().all(is_one))
             }
             ValueKind::LaneWords { words, count_max } => inside(are_lane_words(value, words, *count_max)?),
             ValueKind::Texts { count_max, bytes_max } => {

@@ -10,7 +10,6 @@ use futures_util::stream::FuturesUnordered;
 use oap::{AppId, Frame, FrameError, Step, Streams};
 use ron_api::frames::{Answer, Caller, FrameSurface, Reply, Stream};
 use ron_kernel::connection_limiter::Slot;
-use ron_kernel::places::Pass;
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, TaskContext};
 use ron_transport::{Closed, GoAway, Heard, Outbox, Reader, Session, SessionFacts};
@@ -25,39 +24,26 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Largest frame of a client that has shown no token yet: nobody makes the node hold more for a stranger.
 const STRANGER_FRAME_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of events that wait for one client; what peers have is not for clients.
-const EVENT_BYTES_MAX: usize = 4 << 20;
-/// Frames of events that wait for one client.
-const EVENT_FRAMES_MAX: usize = 4096;
-/// Bytes and frames beyond those for answers alone: a lane that brings more than its client reads costs it events, and
-/// not what it has asked for.
-const ANSWER_BYTES: usize = 1 << 20;
-const ANSWER_FRAMES: usize = 1024;
+/// Bytes that wait for one client; what peers have is not for clients.
+const EGRESS_BYTES_MAX: usize = 4 << 20;
+/// Frames that wait for one client.
+const EGRESS_FRAMES_MAX: usize = 4096;
 
 /// Serves the session until either side ends it.
-pub(super) async fn serve(
-    context: TaskContext,
-    ingress: Ingress,
-    metrics: Arc<Metrics>,
-    session: Session,
-    (slot, pass): (Slot, Pass),
-) {
+pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<Metrics>, session: Session, slot: Slot) {
     let Session { facts, mut reader, writer, outbox } = session;
     // A task of its own, so that replies are written while requests are read.
     let mut writing = Children::new("oap_writer", 1, &metrics);
     writing.spawn(async move {
         let _ = writer.run().await;
     });
-    outbox.set_bytes_max(EVENT_BYTES_MAX + ANSWER_BYTES);
-    outbox.set_frames_max(EVENT_FRAMES_MAX + ANSWER_FRAMES);
-    outbox.reserve_for_answers(ANSWER_BYTES, ANSWER_FRAMES);
+    outbox.set_bytes_max(EGRESS_BYTES_MAX);
+    outbox.set_frames_max(EGRESS_FRAMES_MAX);
     let streams = Streams::new(facts.agreed.max_inflight);
     let token = facts.their_hello.cap.as_deref();
     let is_stranger = ingress.authority.identify(token, false).is_err();
     if is_stranger {
         reader.set_frame_bytes_max(STRANGER_FRAME_BYTES_MAX);
-    } else {
-        pass.leave();
     }
     let caller = Caller::new(facts.remote, facts.address.ip(), token, Arc::clone(&ingress.shares));
     let (answering, ending) = (FuturesUnordered::new(), FuturesUnordered::new());
@@ -67,7 +53,6 @@ pub(super) async fn serve(
         facts,
         caller,
         is_stranger,
-        pass,
         outbox,
         streams,
         asked,
@@ -95,8 +80,6 @@ struct Client {
     caller: Caller,
     /// Whether no token of this node has been seen yet.
     is_stranger: bool,
-    /// Its way out of the places of strangers.
-    pass: Pass,
     outbox: Outbox,
     streams: Streams,
     /// Whole requests of this read, in order.
@@ -147,7 +130,7 @@ impl Client {
                 () = context.stopping() => return GoAway::new(oap::status::UNAVAILABLE, 0, "the node leaves"),
                 Some(answered) = self.answering.next(), if !self.answering.is_empty() => self.reply(answered).await,
                 Some(ended) = self.ending.next(), if !self.ending.is_empty() => self.note_end(ended).await,
-                read = reader.next_batch_by(&mut heard, leave_by) => {
+                read = next_batch(reader, &mut heard, leave_by) => {
                     if let Err(closed) = read {
                         count(&closed, metrics);
                         return GoAway::normal();
@@ -155,17 +138,21 @@ impl Client {
                     self.leave_by = leave_by.map(|_| Deadline::after(DRAIN_TIME));
                     if self.is_stranger && heard.iter().any(|one| self.is_introduction(one)) {
                         self.is_stranger = false;
-                        self.pass.leave();
                         reader.set_frame_bytes_max(self.facts.agreed.max_frame);
                     }
                     for one in heard.drain(..) {
-                        if let Err(farewell) = self.hear(one, context).await {
+                        if let Err(farewell) = self.hear(one).await {
                             metrics.frame_rejects.at("malformed").inc();
                             return farewell;
                         }
                     }
                     self.begin().await;
-                    self.flush_unless_stopping(context).await;
+                    // A service that has no room for a stream must not hold up the end.
+                    tokio::select! {
+                        biased;
+                        () = self.flush() => {}
+                        () = context.stopping() => {}
+                    }
                 }
             }
         }
@@ -188,7 +175,7 @@ impl Client {
         !frame.cap.is_empty() && self.caller.identify(&self.ingress.authority, frame).is_ok()
     }
 
-    async fn hear(&mut self, heard: Heard, context: &TaskContext) -> Result<(), GoAway> {
+    async fn hear(&mut self, heard: Heard) -> Result<(), GoAway> {
         let frame = match heard {
             Heard::Frame(frame) => frame,
             // Replies are bounded by what is in flight, and events by the outbox.
@@ -208,13 +195,6 @@ impl Client {
                 return Ok(());
             }
         };
-        // Requests and frames of streams are begun together, each for themselves, where they follow one another; in
-        // between those that came first are begun first.
-        match step {
-            Step::Whole => self.flush_unless_stopping(context).await,
-            Step::Opens | Step::Continues | Step::Closes => self.begin().await,
-            Step::Ignored | Step::Event => {}
-        }
         match step {
             Step::Whole => self.request(frame).await,
             Step::Opens => self.open(frame).await,
@@ -344,17 +324,6 @@ impl Client {
         self.reply(Answered { app, corr, reply }).await;
     }
 
-    /// A service that has no room for a stream must not hold up the end.
-    async fn flush_unless_stopping(&mut self, context: &TaskContext) {
-        if !self.touched.is_empty() {
-            tokio::select! {
-                biased;
-                () = self.flush() => {}
-                () = context.stopping() => {}
-            }
-        }
-    }
-
     /// Hands on what streams took of this read.
     async fn flush(&mut self) {
         for corr in std::mem::take(&mut self.touched) {
@@ -378,6 +347,14 @@ impl Client {
         if let Err(error) = self.outbox.send_all(corr, &mut frames).await {
             tracing::debug!(address = %self.facts.address, %error, "a reply was not sent");
         }
+    }
+}
+
+/// Waits for what the client says next. One that has said farewell, and then nothing more by this time, is done.
+async fn next_batch(reader: &mut Reader, heard: &mut Vec<Heard>, leave_by: Option<Deadline>) -> Result<(), Closed> {
+    match leave_by {
+        Some(leave_by) => leave_by.run("farewell", reader.next_batch(heard)).await.unwrap_or(Err(Closed::Done)),
+        None => reader.next_batch(heard).await,
     }
 }
 

@@ -120,9 +120,9 @@ impl Service for Index {
     }
 }
 
-/// Where others reach the node: where they reach its DHT.
+/// Where others reach the node: where its DHT listens.
 fn own_addresses(dht: Option<Dht>) -> OwnAddresses {
-    Arc::new(move || dht.iter().flat_map(Dht::own_addrs).take(ADDRS_MAX).collect())
+    Arc::new(move || dht.iter().flat_map(Dht::listen_addrs).take(ADDRS_MAX).collect())
 }
 
 fn open_store(folder: Option<PathBuf>, options: &Options) -> Result<Store, Failure> {
@@ -133,16 +133,9 @@ fn open_store(folder: Option<PathBuf>, options: &Options) -> Result<Store, Failu
     let unusable =
         |error: &dyn std::fmt::Display| Failure::new(Code::DataDirUnusable, format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(|error| unusable(&error))?;
-    let file = folder.join(STORE_FILE);
-    let tell = || {
-        if let Some(bytes) = Store::copied_bytes(&file) {
-            tracing::info!(bytes, "what can be read of the damaged store of the index is being copied");
-        }
-    };
-    let opened = crate::health::while_starting(tell, || Store::open(&file, options.bounds(false)));
-    let opened = opened.map_err(|error| unusable(&error))?;
+    let opened = Store::open(&folder.join(STORE_FILE), options.bounds(false)).map_err(|error| unusable(&error))?;
     if let Some(lost) = opened.lost {
-        tracing::error!("the store of the index was damaged and is replaced: {lost}");
+        tracing::error!("the records of the index were damaged and are begun anew: {lost}");
     }
     Ok(opened.store)
 }
@@ -182,8 +175,6 @@ mod tests {
             "index kept pins",
             "index kept provided --json",
             "index kept names",
-            "index kept documents --json",
-            "index remove b3:00 --json",
             "index reindex name:a",
         ] {
             let line = format!("macronode {line}");

@@ -2,7 +2,6 @@
 
 mod commands;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
@@ -13,7 +12,7 @@ use ron_kernel::spec::{QueueSpec, ServiceSpec};
 use ron_transport::{ConnectError, Session, SessionLimits, Tls};
 use ron_types::Error;
 use svc_overlay::capabilities::CAPABILITIES;
-use svc_overlay::config::{Accept, FrameLimits, Options};
+use svc_overlay::config::{FrameLimits, Options};
 use svc_overlay::{Overlay as Handle, OverlayOptions, specs};
 
 use super::{ApiClient, Code, Failure, Installed, Pane, Parts, Section, Service, ServiceCommand};
@@ -59,12 +58,6 @@ impl Service for Overlay {
         )]
     }
 
-    fn notes(&self, config: &Config) -> Vec<String> {
-        let accept = config.section::<Options>().accept;
-        let note = config.runs("oap").then(|| lets_anybody_in(accept, config.oap.addr)).flatten();
-        note.into_iter().collect()
-    }
-
     fn panes(&self) -> Vec<Box<dyn Pane>> {
         commands::panes()
     }
@@ -91,18 +84,6 @@ impl Service for Overlay {
     }
 }
 
-/// What an operator should know of a node that takes any node on an address that others reach.
-fn lets_anybody_in(accept: Accept, listen: SocketAddr) -> Option<String> {
-    let is_open = accept == Accept::Any && !listen.ip().is_loopback();
-    let note = || {
-        format!(
-            "`overlay.accept` is any: whoever reaches {listen} and makes itself a key may open a session as a node; \
-             `listed` takes those of `overlay.peers` alone"
-        )
-    };
-    is_open.then(note)
-}
-
 /// Sessions that this node opens keep the bounds of those that it accepts.
 fn frame_limits(config: &Config) -> FrameLimits {
     FrameLimits {
@@ -127,7 +108,7 @@ impl PeerPort for Port {
         self.overlay.session_limits()
     }
 
-    fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Box<(Session, Error)>> {
+    fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Error> {
         self.overlay.offer_session(session, Box::new(slot))
     }
 
@@ -142,18 +123,7 @@ impl PeerPort for Port {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::cli;
-
-    #[test]
-    fn a_node_that_lets_anybody_in_on_a_public_address_says_so() {
-        let told = |accept, listen: &str| lets_anybody_in(accept, listen.parse().expect("an address"));
-        let note = told(Accept::Any, "0.0.0.0:9500").expect("it is open to all");
-        assert!(note.contains("0.0.0.0:9500") && note.contains("`overlay.accept`"), "{note}");
-        assert_eq!(told(Accept::Any, "127.0.0.1:9500"), None);
-        assert_eq!(told(Accept::Auto, "0.0.0.0:9500"), None);
-        assert_eq!(told(Accept::Listed, "203.0.113.1:9500"), None);
-    }
 
     #[test]
     fn every_command_parses() {

@@ -14,7 +14,6 @@ mod page;
 mod peers;
 mod quic;
 mod restarts;
-mod sessions;
 mod settings;
 mod shapes;
 mod signed;

@@ -69,22 +69,13 @@ pub async fn run(folder: &Path, arguments: &[&str]) -> Outcome {
 }
 
 /// Runs a command to its end; one that hangs is killed and fails the test.
-pub async fn finish(command: Command) -> Outcome {
-    finish_watched(command, |_| ()).await
-}
-
-/// [`finish`], with the number of the process told again and again while it runs.
-pub async fn finish_watched(mut command: Command, mut look: impl FnMut(u32)) -> Outcome {
+pub async fn finish(mut command: Command) -> Outcome {
     let started = clock::now();
     let outputs = tempfile::tempdir().expect("a scratch folder");
     let (stdout, stderr) = (outputs.path().join("stdout"), outputs.path().join("stderr"));
     command.stdout(File::create(&stdout).expect("made")).stderr(File::create(&stderr).expect("made"));
     let mut child = Owned(command.spawn().expect("the command starts"));
-    let status = eventually("the end of a command", async || {
-        look(child.0.id());
-        child.0.try_wait().expect("our child")
-    })
-    .await;
+    let status = eventually("the end of a command", async || child.0.try_wait().expect("our child")).await;
     let text = |path: &Path| fs::read_to_string(path).expect("text");
     Outcome { code: status.code(), stdout: text(&stdout), stderr: text(&stderr), took: started.elapsed() }
 }

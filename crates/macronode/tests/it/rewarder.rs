@@ -10,7 +10,6 @@ mod crowds;
 mod doctor;
 mod http_ledger;
 mod ledger;
-mod memory;
 mod page;
 mod postgres;
 mod restored;

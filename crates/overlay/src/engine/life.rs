@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ron_gossip::wire::{Body, Message as GossipMessage};
+use ron_gossip::wire::Message as GossipMessage;
 use ron_gossip::{
     Core, LaneName, Link as LinkKind, MESSAGE_BYTES_MAX, MsgId, Origin, Peer, PublishError, SendOutcome, Signatures,
 };
@@ -23,7 +23,7 @@ use super::ports::EngineReceivers;
 use super::shell::{EngineShell, count_busy};
 use super::{Batch, NewSubscriber, Order, PublishStream, StreamMessage, Trace, Work};
 use crate::memory;
-use crate::peers::{self, Change, Link, peer_of};
+use crate::peers::Link;
 use crate::shared::Shared;
 use crate::words::{LaneLink, Outcome, PeerOutcome, Published};
 
@@ -44,9 +44,6 @@ pub(crate) async fn gossip_engine(
     context.ready().await;
     while !context.is_stopping() {
         context.beat();
-        // Asked for before the look, so that a change between the look and the wait is not missed.
-        let peers_changed = shared.peers.changed();
-        engine.see_peers();
         while let Some(order) = receivers.orders.try_recv() {
             engine.obey(order);
         }
@@ -74,7 +71,6 @@ pub(crate) async fn gossip_engine(
             // After each step of a replay, so that a runtime of one thread looks at its sockets in between: whoever
             // asks next would otherwise wait until the first has everything.
             () = poll_fn(|context| engine.poll_catch_up(context)) => tokio::task::yield_now().await,
-            () = peers_changed => {}
             () = tokio::time::sleep_until(due) => {}
             () = context.heartbeat() => {}
         }
@@ -91,8 +87,6 @@ struct Engine<'a> {
     shared: &'a Shared,
     core: Core,
     links: HashMap<Peer, Arc<Link>>,
-    /// Version of the table of peers that the links are of.
-    peers_seen: u64,
     lanes: LaneTable,
     started: Instant,
     tidied: Instant,
@@ -110,9 +104,6 @@ impl<'a> Engine<'a> {
         let config = memory::core_config(&live.value.engine);
         let peer_bytes_per_second = live.value.engine.peer_bytes_per_second;
         let signs = config.signatures != Signatures::Off;
-        if !signs {
-            tracing::info!("overlay.signatures is off: nodes that require signatures pass on nothing of this node's");
-        }
         let mut seed = [0; 8];
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
@@ -121,10 +112,10 @@ impl<'a> Engine<'a> {
         let started = clock::now();
         let core = Core::new(0, config, origin, next_epoch(), u64::from_le_bytes(seed));
         let (links, lanes) = (HashMap::new(), LaneTable::default());
-        let (peers_seen, tidied) = (0, started);
-        let mut engine =
-            Engine { shared, core, links, peers_seen, lanes, started, tidied, peer_bytes_per_second, signs };
-        engine.see_peers();
+        let mut engine = Engine { shared, core, links, lanes, started, tidied: started, peer_bytes_per_second, signs };
+        for link in shared.peers.links() {
+            engine.obey(Order::PeerUp(link));
+        }
         engine
     }
 
@@ -158,39 +149,29 @@ impl<'a> Engine<'a> {
         if self.tidied.elapsed() >= TIDY_EVERY {
             self.tidied = clock::now();
             self.lanes.tidy();
-            self.with_core(|core, now, shell| core.set_wall_clock(now, clock::unix_millis(), shell));
-        }
-    }
-
-    /// Takes up which sessions there are. The table is asked and nobody tells of one session after another, so that
-    /// two that cross are the same here as there.
-    fn see_peers(&mut self) {
-        let Some(links) = self.shared.peers.links_since(&mut self.peers_seen) else { return };
-        for change in peers::changes(&self.links, links) {
-            match change {
-                Change::Up(link) => {
-                    let peer = peer_of(&link);
-                    if self.links.insert(peer, link).is_some() {
-                        // A newer session replaced one whose end was not seen: what was on its way is lost.
-                        self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
-                    }
-                    if !self.with_core(|core, now, shell| core.peer_up(now, peer, shell)) {
-                        self.links.remove(&peer);
-                    }
-                }
-                Change::Down(peer) => {
-                    self.links.remove(&peer);
-                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
-                }
-            }
+            let now = self.now();
+            self.core.set_wall_clock(now, clock::unix_millis());
         }
     }
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::FramesLost(link) => {
-                let (peer, now) = (peer_of(&link), self.now());
-                self.core.frames_lost(now, &peer);
+            Order::PeerUp(link) => {
+                let peer = peer_of(&link);
+                if self.links.insert(peer, link).is_some() {
+                    // A newer session replaced one whose end was not told yet: what was on its way is lost.
+                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
+                }
+                if !self.with_core(|core, now, shell| core.peer_up(now, peer, shell)) {
+                    self.links.remove(&peer);
+                }
+            }
+            Order::PeerDown(link) => {
+                let peer = peer_of(&link);
+                if self.links.get(&peer).is_some_and(|held| held.session == link.session) {
+                    self.links.remove(&peer);
+                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
+                }
             }
             Order::Subscribe(new, done) => {
                 let _ = done.send(self.subscribe(new));
@@ -205,16 +186,11 @@ impl<'a> Engine<'a> {
     }
 
     fn perform(&mut self, work: Work) {
-        // With each piece: frames of a session that came up meanwhile must not be heard before it.
-        self.see_peers();
         match work {
             Work::Frames(Batch { link, frames }) => {
                 let (peer, now) = (peer_of(&link), self.now());
-                // Whose session was taken out of the table is no peer any more.
-                let Some(held) = self.links.get(&peer) else { return };
-                let is_replaced = held.session != link.session;
                 for frame in frames {
-                    self.hear(now, &link, &peer, is_replaced, frame.payload);
+                    self.hear(now, &link, &peer, frame.payload);
                 }
             }
             Work::Publish { lane, payload, outcome } => {
@@ -228,10 +204,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn hear(&mut self, now: u64, link: &Link, peer: &Peer, is_replaced: bool, payload: Bytes) {
+    fn hear(&mut self, now: u64, link: &Link, peer: &Peer, payload: Bytes) {
         match GossipMessage::decode(payload) {
-            // Of a session that another replaced, messages count; what it said of itself does not hold for the other.
-            Ok(message) if is_replaced && !is_content(&message) => {}
             Ok(message) => {
                 let heard = self.with_shell(|core, shell| core.receive(now, peer, message, shell));
                 if let Err(misbehaviour) = heard {
@@ -278,8 +252,7 @@ impl<'a> Engine<'a> {
         is_open: bool,
         messages: &[StreamMessage],
     ) -> Vec<Result<ron_gossip::Published, Error>> {
-        // Nor where nobody is there to whom a signature would go.
-        if !self.signs || !is_open || self.links.is_empty() {
+        if !self.signs || !is_open {
             return Vec::new();
         }
         // What comes after a refused message must not be published. One that is too large is therefore left to be
@@ -383,8 +356,8 @@ impl<'a> Engine<'a> {
     }
 }
 
-fn is_content(message: &GossipMessage) -> bool {
-    matches!(message.body, Body::Data(_) | Body::ChunkHead(_) | Body::Chunk(_))
+fn peer_of(link: &Link) -> Peer {
+    Peer(*link.node_id.as_bytes())
 }
 
 fn refusal(error: PublishError) -> Error {
@@ -395,11 +368,11 @@ fn refusal(error: PublishError) -> Error {
 }
 
 /// Lives of origins are told apart by the time they began; two in the same millisecond, or after the clock was set
-/// back, still differ within a process; one that began when the clock was far ahead does not count.
+/// back, still differ within a process.
 fn next_epoch() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = clock::unix_millis();
-    let later = |last: u64| Some(ron_gossip::life_after(last, now));
+    let later = |last: u64| Some(now.max(last + 1));
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).unwrap_or(0);
-    ron_gossip::life_after(last, now)
+    now.max(last + 1)
 }

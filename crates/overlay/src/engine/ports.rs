@@ -91,15 +91,16 @@ impl EnginePorts {
 
     /// Waits until the lane's engine has done everything that it was given before.
     pub async fn fence(&self, lane: &LaneName, by: Deadline) -> Result<(), Error> {
-        self.port(lane).fence(by).await
-    }
-
-    /// The same for every engine.
-    pub async fn fence_all(&self, by: Deadline) -> Result<(), Error> {
-        for port in &self.0 {
-            port.fence(by).await?;
+        let (done, answer) = oneshot::channel();
+        let mut fence = Work::Fence(done);
+        while let Err((back, error)) = self.port(lane).work.offer_or_return(fence) {
+            if error.kind != Kind::Busy || by.has_passed() {
+                return Err(error);
+            }
+            fence = back;
+            tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
         }
-        Ok(())
+        by.run("publications", answer).await?.map_err(|_| engine_ended())
     }
 
     pub async fn subscribe(&self, new: NewSubscriber, by: Deadline) -> Result<(), Error> {
@@ -108,9 +109,18 @@ impl EnginePorts {
         by.run("subscribe", answer).await?.map_err(|_| engine_ended())?
     }
 
-    /// Frames of a peer found no room. Where its orders have none either, the next summary shows what is missing.
-    pub fn frames_lost(&self, engine: usize, link: &Arc<Link>) {
-        let _ = self.0[engine].orders.offer(Order::FramesLost(Arc::clone(link)));
+    pub async fn peer_up(&self, link: &Arc<Link>, by: Deadline) -> Result<(), Error> {
+        for port in &self.0 {
+            port.orders.send(Order::PeerUp(Arc::clone(link)), by).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn peer_down(&self, link: &Arc<Link>, by: Deadline) -> Result<(), Error> {
+        for port in &self.0 {
+            port.orders.send(Order::PeerDown(Arc::clone(link)), by).await?;
+        }
+        Ok(())
     }
 
     /// The part of each peer in each lane.
@@ -135,21 +145,6 @@ impl EnginePorts {
             }
         }
         Ok(None)
-    }
-}
-
-impl EnginePort {
-    async fn fence(&self, by: Deadline) -> Result<(), Error> {
-        let (done, answer) = oneshot::channel();
-        let mut fence = Work::Fence(done);
-        while let Err((back, error)) = self.work.offer_or_return(fence) {
-            if error.kind != Kind::Busy || by.has_passed() {
-                return Err(error);
-            }
-            fence = back;
-            tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
-        }
-        by.run("publications", answer).await?.map_err(|_| engine_ended())
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use oap::{AppId, Frame};
-use ron_gossip::wire;
 use ron_gossip::{
     CONTROL_FLOW, Delivered, DisconnectReason, LaneName, Origin, Peer, SIGNATURE_BYTES, SendOutcome, Shell, SignedText,
 };
@@ -80,17 +79,12 @@ impl Shell for EngineShell<'_> {
         NodeId::from_bytes(origin.0).verifies(text, signature)
     }
 
-    fn unproven(&mut self, peer: &Peer) {
-        let node_id = NodeId::from_bytes(peer.0);
-        tracing::warn!(%node_id, "this peer does not sign what it publishes: it is heard here, and passed on to nobody");
-    }
-
     fn is_heard(&self, lane: &LaneName) -> bool {
         self.lanes.is_heard(lane)
     }
 
     fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize {
-        let (frames, bytes) = self.links.get(peer).map_or((0, 0), |link| link.outbox.shed_oldest(flow, bytes, is_data));
+        let (frames, bytes) = self.links.get(peer).map_or((0, 0), |link| link.outbox.shed_oldest(flow, bytes));
         if frames > 0 {
             self.counts.shed();
         }
@@ -129,12 +123,6 @@ impl Shell for EngineShell<'_> {
     fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
         self.lanes.give_notice(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch });
     }
-}
-
-/// Whether a frame carries data of a lane. What speaks about data stays: an answer that is gone would be taken for
-/// silence.
-fn is_data(frame: &Frame) -> bool {
-    wire::is_data(&frame.payload)
 }
 
 /// A message found no room on the way to this peer.

@@ -12,7 +12,6 @@ use ron_log::{Disk, DiskFile, Durability};
 use ron_types::{Error, Kind};
 
 use super::engine::{Engine, Flight};
-use super::part_paid::NO_POTS;
 use super::reads::open_run;
 use super::request::{Grounds, Prepared, bad_policy};
 use crate::artifacts::{ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, MANIFEST};
@@ -119,11 +118,10 @@ pub(crate) fn admit(engine: &Engine, store: &Store, run: &SealedRun) -> Result<(
     if row.commitment != facts.commitment {
         return Err(conflict(format!("the correction: the run of {corrected} here has {}", row.commitment)));
     }
-    if !row.is_correctable(facts.unpaid.as_deref()) {
-        return Err(conflict(format!("the correction: {}", not_correctable(&row, facts.unpaid.is_some()))));
-    }
-    if facts.unpaid.is_some() && engine.counts.keeps_pots() == Some(false) {
-        return Err(conflict(format!("the correction: {NO_POTS}")));
+    if row.status != EpochStatus::Settled {
+        let detail =
+            format!("the correction: {corrected} is {}; what is settled can be corrected", row.status.as_str());
+        return Err(conflict(detail));
     }
     if facts.takes_left_over
         && let Some(into) = engine.carried_into(store, corrected)
@@ -135,21 +133,6 @@ pub(crate) fn admit(engine: &Engine, store: &Store, run: &SealedRun) -> Result<(
     other.map_or(Ok(()), |by| {
         Err(conflict(format!("epoch {corrected} is corrected by {by} already; correct {by} instead")))
     })
-}
-
-/// Why no correction begins from this run.
-fn not_correctable(row: &EpochRow, says_unpaid: bool) -> String {
-    let (epoch, status) = (&row.epoch, row.status.as_str());
-    match (says_unpaid, row.status) {
-        (false, EpochStatus::Quarantined) if row.unpaid.is_some() => {
-            format!("the ledger refused some payouts of {epoch}; the correction must name them (`--unpaid`)")
-        }
-        (true, EpochStatus::Quarantined) => {
-            format!("what it says the ledger refused of {epoch} is not what the ledger refused")
-        }
-        (true, _) => format!("{epoch} is {status}: nothing is known to be unpaid of it"),
-        (false, _) => format!("{epoch} is {status}; what is settled can be corrected"),
-    }
 }
 
 /// Computes a correction again from its files. What it says was paid before must be what this node has paid.
@@ -164,9 +147,6 @@ pub(crate) fn compute(
     let claimed = basis.correction.as_ref().ok_or_else(|| refused("the run corrects none"))?;
     let store = engine.store().map_err(|error| refused(&error.to_string()))?;
     let row = store.get(claimed.epoch.as_str()).ok_or_else(|| refused("the epoch that it corrects is gone"))?;
-    if !row.is_correctable(claimed.unpaid.hash().as_deref()) {
-        return Err(refused(&not_correctable(&row, !claimed.unpaid.is_empty())));
-    }
     let before = expected(engine, &row, claimed).map_err(unreadable)?;
     if !claimed.begins_as(&before) {
         let what = "have paid and left over";
@@ -179,12 +159,7 @@ pub(crate) fn compute(
 fn expected(engine: &Engine, row: &EpochRow, claimed: &Correction) -> Result<Correction, SealedError> {
     let run = open_run(engine, row)?;
     let loaded = run.load()?;
-    // Which payouts were refused is in the row as a hash, and was compared with that when the correction was let in.
-    let refused: Vec<(String, String)> =
-        claimed.unpaid.iter().map(|(asset, actor, _)| (asset.to_owned(), actor.to_owned())).collect();
-    let correction = Correction::of(&loaded.computed, run.commitment(), claimed.bounds);
-    correction
-        .and_then(|correction| correction.without(&refused))
+    Correction::of(&loaded.computed, run.commitment(), claimed.bounds)
         .map_err(|breach| SealedError::Run(RunError::Order(breach.to_string())))
 }
 

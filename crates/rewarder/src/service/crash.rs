@@ -53,8 +53,8 @@ async fn live(disk: &SimDisk, ledger: &SimLedger, epochs: &[Computed], told: &mu
             told.sealed.push(row.epoch.clone());
         }
         let store = engine.store().ok()?;
-        if let Some(row) = store.get(epoch).filter(|row| row.status == EpochStatus::Held) {
-            store.release(epoch, "ann", &row.commitment).ok()?;
+        if store.get(epoch).is_some_and(|row| row.status == EpochStatus::Held) {
+            store.release(epoch, "ann").ok()?;
         }
     }
     let paid = settle_all(&engine).await;

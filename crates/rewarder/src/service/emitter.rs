@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ron_calculus::Units;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::retry::{Idempotent, RetryLimits};
 use ron_kernel::{Deadline, TaskContext, TaskResult};
@@ -17,13 +16,11 @@ use ron_types::{Error, Kind};
 
 use super::engine::{Engine, Payable, RewardEvent};
 use super::ledger_port::PayoutLedger;
-use super::part_paid::PartPaid;
 use super::reads::open_run;
 use super::settled;
-use crate::correct::Unpaid;
 use crate::hashing::parse_b3;
 use crate::intents::Intents;
-use crate::sealed::{Loaded, SealedError};
+use crate::sealed::SealedError;
 use crate::store::{EpochRow, EpochStatus, Quarantine, QuarantineReason, Store, StoreError};
 
 /// Batches after which the place is written down: each costs a sync, and each one lost only a batch of duplicates.
@@ -107,12 +104,10 @@ impl From<StoreError> for Later {
 pub(crate) enum End {
     Settled(serde_json::Value),
     Quarantined(Quarantine, Option<serde_json::Value>),
-    /// Quarantined because of some payouts that were refused, with the hash of them; all others are booked.
-    Unpaid(Quarantine, String),
 }
 
 impl End {
-    pub(super) fn intent(detail: impl Into<String>) -> End {
+    fn intent(detail: impl Into<String>) -> End {
         End::Quarantined(Quarantine { reason: QuarantineReason::Intent, detail: detail.into() }, None)
     }
 
@@ -120,7 +115,7 @@ impl End {
     pub fn words(&self) -> &str {
         match self {
             End::Settled(_) => "",
-            End::Quarantined(quarantine, _) | End::Unpaid(quarantine, _) => &quarantine.detail,
+            End::Quarantined(quarantine, _) => &quarantine.detail,
         }
     }
 }
@@ -161,10 +156,7 @@ async fn settle(engine: &Arc<Engine>, epoch: &str) -> Result<(), Later> {
         let store = ending.store().map_err(|error| Later(error.to_string()))?;
         Ok(match end {
             End::Settled(reconciliation) => store.settle(&epoch, reconciliation)?,
-            End::Quarantined(quarantine, reconciliation) => {
-                store.quarantine(&epoch, quarantine, reconciliation, None)?
-            }
-            End::Unpaid(quarantine, unpaid) => store.quarantine(&epoch, quarantine, None, Some(unpaid))?,
+            End::Quarantined(quarantine, reconciliation) => store.quarantine(&epoch, quarantine, reconciliation)?,
         })
     });
     let row = row.await?;
@@ -189,68 +181,32 @@ pub(crate) async fn pay(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<End
     {
         return Ok(end);
     }
-    let keeps_pots = match call(engine, || ledger.one_run_per_pot()).await? {
-        Ok(keeps_pots) => keeps_pots,
+    match call(engine, || ledger.one_run_per_pot()).await? {
+        Ok(keeps_pots) => engine.counts.set_keeps_pots(keeps_pots),
         Err(end) => return Ok(end),
-    };
-    engine.counts.set_keeps_pots(keeps_pots);
-    let loaded = match load(engine, row).await? {
+    }
+    let (opening, opened_row) = (Arc::clone(engine), Arc::clone(row));
+    let loaded = blocking(move || Ok(open_run(&opening, &opened_row).and_then(|run| run.load()))).await?;
+    let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(end) => return Ok(end),
+        Err(SealedError::Io(error)) => return Err(Later(error.to_string())),
+        // What is paid must be what was sealed; anything else is for a person.
+        Err(error) => {
+            let quarantine = Quarantine { reason: QuarantineReason::Integrity, detail: error.to_string() };
+            return Ok(End::Quarantined(quarantine, None));
+        }
     };
     let Some(follows) = corrected_run(engine, row)? else {
         return Ok(End::intent("the run that it corrects is not in the seal log any more"));
     };
     let intents = Intents::of(&loaded.computed).following(follows);
-    if let (Some(run), Some(correction)) = (&follows, &loaded.computed.basis.correction)
-        && !correction.unpaid.is_empty()
-    {
-        let begun = PartPaid { engine, ledger: &*ledger, row, run, correction }.begin(&intents, keeps_pots).await?;
-        if let Some(end) = begun {
-            return Ok(end);
-        }
+    if let Some(end) = send_all(engine, &*ledger, row, &intents).await? {
+        return Ok(end);
     }
-    let refused = match send_all(engine, &*ledger, row, &intents).await? {
-        Ok(refused) => refused,
-        Err(end) => return Ok(end),
-    };
-    let found = match tally(engine, &*ledger, &run_key).await? {
-        Ok(found) => found,
-        Err(end) => return Ok(refused.end().unwrap_or(end)),
-    };
-    let Some(unpaid) = refused.unpaid.hash() else { return Ok(reconciled(&intents.tallies(), &found)) };
-    let expected = without(intents.tallies(), &refused.unpaid);
-    // Where nothing of it is booked, it was perhaps refused as a whole: another run pays from its pot.
-    let is_payer = found.iter().any(|tally| tally.count > 0);
-    // A correction of the run begins from what is booked, so that this must be sure.
-    match (reconciled(&expected, &found), refused.end()) {
-        (End::Settled(_), Some(End::Quarantined(quarantine, _))) if is_payer => Ok(End::Unpaid(quarantine, unpaid)),
-        (End::Settled(_), Some(end)) => Ok(end),
-        (end, _) => Ok(end),
+    match tally(engine, &*ledger, &run_key).await? {
+        Err(end) => Ok(end),
+        Ok(found) => Ok(reconciled(&intents.tallies(), &found)),
     }
-}
-
-/// Loads a run that is to be paid. What is paid must be what was sealed; anything else is for a person.
-pub(super) async fn load(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<Result<Arc<Loaded>, End>, Later> {
-    let (opening, row) = (Arc::clone(engine), Arc::clone(row));
-    match blocking(move || Ok(open_run(&opening, &row).and_then(|run| run.load()))).await? {
-        Ok(loaded) => Ok(Ok(loaded)),
-        Err(SealedError::Io(error)) => Err(Later(error.to_string())),
-        Err(error) => {
-            let quarantine = Quarantine { reason: QuarantineReason::Integrity, detail: error.to_string() };
-            Ok(Err(End::Quarantined(quarantine, None)))
-        }
-    }
-}
-
-/// Sums without payouts that were refused.
-fn without(mut tallies: Vec<Tally>, unpaid: &Unpaid) -> Vec<Tally> {
-    for (asset, _, units) in unpaid.iter() {
-        for tally in tallies.iter_mut().filter(|tally| tally.asset == asset) {
-            (tally.count, tally.paid) = (tally.count.saturating_sub(1), tally.paid.saturating_sub(units.0));
-        }
-    }
-    tallies
 }
 
 /// Key of the run that a correction corrects, which the ledger keeps from being corrected twice: inside, none for a run
@@ -267,14 +223,14 @@ async fn send_all(
     ledger: &dyn PayoutLedger,
     row: &EpochRow,
     intents: &Intents<'_>,
-) -> Result<Result<Refused, End>, Later> {
+) -> Result<Option<End>, Later> {
     let (mut place, mut sent, mut batches) = (row.place, row.sent, 0_u64);
     let mut refused = Refused::default();
     while let Some((batch, next)) = intents.batch(place, engine.options.batch_entries) {
         // Who is paid and who gives back belong together in a correction: it is booked whole or not at all.
-        let refused_max = if row.corrects.is_some() { 0 } else { REFUSED_MAX - refused.count };
+        let refused_max = if row.corrects.is_some() { 0 } else { REFUSED_MAX - refused.accounts.len() };
         if let Some(end) = book(engine, ledger, &batch, refused_max, &mut refused).await? {
-            return Ok(Err(end));
+            return Ok(Some(end));
         }
         (place, sent, batches) = (next, sent + batch.entries.len() as u64, batches + 1);
         // A settled epoch that is sent again stays what it is.
@@ -288,38 +244,40 @@ async fn send_all(
             .await?;
         }
     }
-    Ok(Ok(refused))
+    Ok(refused.end())
 }
 
 /// Payees that the ledger refused one by one, while others of their batches were booked.
 #[derive(Default)]
-pub(super) struct Refused {
-    count: usize,
-    unpaid: Unpaid,
+struct Refused {
+    accounts: Vec<String>,
     /// What the ledger said of the last.
     because: String,
 }
 
 impl Refused {
     fn end(&self) -> Option<End> {
-        let named = self.unpaid.iter().map(|(asset, actor, _)| format!("{asset} to {actor:?}"));
-        let named = named.collect::<Vec<_>>().join(", ");
-        let Refused { count, because, .. } = self;
-        let detail = || format!("the ledger refused {count} payouts, of {named}; all others are booked: {because}");
-        (*count > 0).then(|| End::intent(detail()))
+        let named = self.accounts.iter().map(|account| format!("{account:?}")).collect::<Vec<_>>().join(", ");
+        (!self.accounts.is_empty()).then(|| {
+            let count = self.accounts.len();
+            End::intent(format!(
+                "the ledger refused {count} payouts, of {named}; all others are booked: {}",
+                self.because
+            ))
+        })
     }
 }
 
 /// Books a batch. Of one that the ledger refuses, everything but the payees that it refuses by themselves, if they are
 /// no more than so many: one payee that cannot be paid keeps nobody else from it.
-pub(super) async fn book(
+async fn book(
     engine: &Arc<Engine>,
     ledger: &dyn PayoutLedger,
     batch: &Batch,
     refused_max: usize,
     refused: &mut Refused,
 ) -> Result<Option<End>, Later> {
-    let refused_max = refused.count + refused_max;
+    let refused_max = refused.accounts.len() + refused_max;
     let mut parts = vec![batch.clone()];
     while let Some(mut part) = parts.pop() {
         match submit(engine, ledger, &part).await? {
@@ -329,13 +287,10 @@ pub(super) async fn book(
                     return Ok(Some(end));
                 }
             }
-            Err(end) if refused.count >= refused_max => return Ok(Some(end)),
+            Err(end) if refused.accounts.len() >= refused_max => return Ok(Some(end)),
             Err(end) if part.entries.len() <= 1 => {
                 refused.because = end.words().to_owned();
-                for entry in part.entries {
-                    refused.unpaid.add(&part.asset, &entry.account, Units(entry.amount));
-                    refused.count += 1;
-                }
+                refused.accounts.extend(part.entries.into_iter().map(|entry| entry.account));
             }
             Err(_) => {
                 let second = part.entries.split_off(part.entries.len() / 2);
@@ -363,7 +318,7 @@ fn objection(batch: &Batch, outcomes: &[Outcome]) -> Option<End> {
     (!accounts.is_empty()).then(|| End::intent(detail()))
 }
 
-pub(super) fn reconciled(expected: &[Tally], found: &[Tally]) -> End {
+fn reconciled(expected: &[Tally], found: &[Tally]) -> End {
     let report = ron_ledger::reconcile(expected, found);
     let value = serde_json::to_value(&report).unwrap_or_default();
     if report.agrees {

@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 use super::correction::CorrectionRequest;
 use super::engine::{Asked, Begun, Engine, LiveOptions, Progress, Refusal, RewardEvent};
 use super::reads::{self, ArtifactReader, ReadShare};
-use super::request::{ComputeRequest, Grounds, InputRef, Prepared, ReleaseRequest};
+use super::request::{ComputeRequest, Grounds, InputRef, Prepared};
 use super::retention;
 use super::shares::RunShare;
 use crate::artifacts::{COMMITMENT, MANIFEST, SIGNATURES};
@@ -318,19 +318,20 @@ impl Rewarder {
         reads::ask(&self.engine, Arc::clone(&row), share, deadline, open).await?.ok_or_else(unknown)
     }
 
-    /// Lets the payouts of a held epoch leave; fine if they have left already.
+    /// Lets the payouts of a held epoch leave; fine if they have left already. With `lifts_quarantine`, also those of
+    /// an epoch that was quarantined because of its ledger or its artifacts: keys make sure that only what is missing
+    /// is booked.
     pub async fn release(
         &self,
         epoch: &EpochId,
         by: &str,
-        asked: &ReleaseRequest,
+        lifts_quarantine: bool,
         deadline: Deadline,
     ) -> Result<Arc<EpochRow>, Error> {
         let row = self.row(epoch)?;
-        asked.check(&row)?;
         match row.status {
             EpochStatus::Released | EpochStatus::Settled => return Ok(row),
-            EpochStatus::Quarantined if asked.lifts_quarantine && row.is_liftable() => {}
+            EpochStatus::Quarantined if lifts_quarantine && row.is_liftable() => {}
             EpochStatus::Quarantined => return Err(quarantined(&row)),
             EpochStatus::Held if !row.is_payable => {
                 let why = row.held_because.as_deref().unwrap_or_default();
@@ -342,8 +343,7 @@ impl Rewarder {
         let (engine, epoch, by) = (Arc::clone(&self.engine), epoch.to_string(), by.to_owned());
         let released = blocking(deadline, move || {
             let store = engine.store()?;
-            // Of the run that was looked at just now: one that has come since under the same name is another.
-            let released = if lifts { store.lift(&epoch, &by) } else { store.release(&epoch, &by, &row.commitment) };
+            let released = if lifts { store.lift(&epoch, &by) } else { store.release(&epoch, &by) };
             let row = released.map_err(store_error)?;
             if row.status == EpochStatus::Quarantined {
                 // It was rejected, or found out, between the look and the record.
@@ -356,11 +356,6 @@ impl Rewarder {
             Ok(row)
         });
         released.await
-    }
-
-    /// That an epoch is quarantined, for a caller who may not read it: without the words, which may name payees.
-    pub fn quarantined_in_brief(&self, epoch: &EpochId) -> Result<Error, Error> {
-        self.row(epoch).map(|row| quarantined_because(&row, ""))
     }
 
     /// Says that a held epoch is never paid, and why; fine if it was said before. What it carried in is there for
@@ -480,21 +475,14 @@ fn store_error(error: StoreError) -> Error {
             | StoreError::Dead(_)
             | StoreError::NotHeld { .. }
             | StoreError::Needed(_)
-            | StoreError::OtherRun { .. }
-            | StoreError::PaidSince { .. }
     );
     Error::new(if is_conflict { Kind::Conflict } else { Kind::Degraded }, error.to_string())
 }
 
 /// Why nothing more of an epoch is paid, and the one way on that pays nobody twice.
 pub(crate) fn quarantined(row: &EpochRow) -> Error {
-    let detail = row.quarantine.as_ref().map_or("", |found| found.detail.as_str());
-    quarantined_because(row, &format!(": {detail}"))
-}
-
-fn quarantined_because(row: &EpochRow, why: &str) -> Error {
     let EpochRow { epoch, quarantine, .. } = row;
-    let reason = quarantine.as_ref().map_or("", |found| found.reason.as_str());
+    let (reason, why) = quarantine.as_ref().map_or(("", ""), |found| (found.reason.as_str(), found.detail.as_str()));
     let advice = if row.is_liftable() {
         "mend the cause, then release it with its quarantine lifted: payouts that are booked are not booked again"
     } else if row.is_rejected() {
@@ -502,7 +490,7 @@ fn quarantined_because(row: &EpochRow, why: &str) -> Error {
     } else {
         "it has paid nobody: mend its inputs or its policy and compute them under another id"
     };
-    Error::new(Kind::Quarantine, format!("epoch {epoch} is quarantined ({reason}){why}; {advice}"))
+    Error::new(Kind::Quarantine, format!("epoch {epoch} is quarantined ({reason}): {why}; {advice}"))
 }
 
 fn unknown(epoch: &str) -> Error {

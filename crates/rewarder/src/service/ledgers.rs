@@ -11,7 +11,7 @@ use super::emitter::settle_all;
 use super::engine::{Engine, lock};
 use super::rig::{self, ACTORS, Fault, SimBook, SimLedger};
 use super::writer::{recover, settle_down};
-use super::{Receivers, ReleaseRequest, Rewarder};
+use super::{Receivers, Rewarder};
 use crate::job::Computed;
 use crate::store::{EpochRow, EpochStatus};
 
@@ -117,7 +117,7 @@ async fn a_run_is_corrected_once_whatever_node_asks() {
     {
         // A correction names the commitment of what it corrects, so that only its own row can be made here.
         let epoch = node.seal(fix).epoch.clone();
-        node.engine.store().expect("open").release(&epoch, "ann", &node.row(&epoch).commitment).expect("released");
+        node.engine.store().expect("open").release(&epoch, "ann").expect("released");
         settle_all(&node.engine).await.expect("it ends");
         assert_eq!(node.status(&epoch), end, "{epoch}");
     }
@@ -200,8 +200,7 @@ async fn every_release_wakes_the_emitter_also_when_nobody_waits_for_it() {
     assert!(node.receivers.payable.try_recv().is_none(), "it is held");
     let epoch = "e2".parse().expect("a name");
     let rewarder = node.rewarder();
-    let asked = ReleaseRequest::default();
-    let mut releasing = Box::pin(rewarder.release(&epoch, "ann", &asked, deadline()));
+    let mut releasing = Box::pin(rewarder.release(&epoch, "ann", false, deadline()));
     // The word is given, on a thread that may be done already; the caller leaves.
     let _ = futures_util::poll!(&mut releasing);
     drop(releasing);
@@ -235,7 +234,7 @@ async fn history(node: &Node, ledger: &SimLedger, runs: &[Computed]) -> Vec<SimB
     for run in runs {
         let epoch = node.seal(run).epoch.clone();
         if node.status(&epoch) == EpochStatus::Held {
-            node.engine.store().expect("open").release(&epoch, "ann", &node.row(&epoch).commitment).expect("released");
+            node.engine.store().expect("open").release(&epoch, "ann").expect("released");
         }
         settle_all(&node.engine).await.expect("paid");
         assert_eq!(node.status(&epoch), EpochStatus::Settled);
@@ -363,12 +362,12 @@ async fn one_payee_that_cannot_be_paid_keeps_nobody_else_from_it() {
     settle_all(&node.engine).await.expect("it ends");
     let row = node.row("e1");
     assert_eq!((row.status, row.is_liftable()), (EpochStatus::Quarantined, true));
-    assert!(why(&row).contains("1 payouts, of RON to \"a007\"; all others are booked"), "{}", why(&row));
+    assert!(why(&row).contains("1 payouts, of \"a007\"; all others are booked"), "{}", why(&row));
     assert_eq!(booked(&ledger).len(), ACTORS as usize - 1);
     // The account is opened again, and the epoch goes on.
     ledger.book().refuses_account = None;
     let epoch = "e1".parse().expect("a name");
-    node.rewarder().release(&epoch, "ann", &rig::LIFTS, deadline()).await.expect("lifted");
+    node.rewarder().release(&epoch, "ann", true, deadline()).await.expect("lifted");
     settle_all(&node.engine).await.expect("paid");
     assert_eq!((node.status("e1"), booked(&ledger)), (EpochStatus::Settled, payouts(&[&run])));
     // A ledger that refuses everything is not asked payee by payee.

@@ -19,7 +19,6 @@ use crate::inputs::{self, InputPin, Inputs};
 use crate::keys::TrustedKeys;
 use crate::policy_document::{PolicyDocument, Trust, canonical_policy};
 use crate::sealed::SealedRun;
-use crate::store::{EpochRow, EpochStatus, StoreError};
 
 /// A request as the caller wrote it.
 #[derive(Clone, Debug)]
@@ -38,37 +37,6 @@ pub struct ComputeRequest {
     pub unsigned: bool,
     /// Time the run has.
     pub deadline: Option<Duration>,
-}
-
-/// How an epoch is released.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReleaseRequest {
-    /// Also the payouts of an epoch that was quarantined because of its ledger or its artifacts leave: keys make sure
-    /// that only what is missing is booked.
-    pub lifts_quarantine: bool,
-    /// Commitment of the run that was looked at. It must be named where the id does not say which run that was.
-    pub commitment: Option<[u8; 32]>,
-}
-
-impl ReleaseRequest {
-    /// Refuses to release another run than the one that was looked at.
-    pub(crate) fn check(&self, row: &EpochRow) -> Result<(), Error> {
-        let EpochRow { epoch, commitment: found, .. } = row;
-        match self.commitment.map(|named| b3(&named)) {
-            Some(named) if named != *found => {
-                let (epoch, found) = (epoch.clone(), found.clone());
-                Err(Error::new(Kind::Conflict, StoreError::OtherRun { epoch, found, named }.to_string()))
-            }
-            None if row.status == EpochStatus::Held && row.is_in_place_of_rejected() => {
-                let detail = format!(
-                    "epoch {epoch} was computed anew after a run of it was rejected: look at it, and name its \
-                     commitment with the release"
-                );
-                Err(Error::new(Kind::Conflict, detail))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// One file of usage, named by the caller.
@@ -180,21 +148,18 @@ impl ComputeRequest {
     }
 }
 
-/// The inputs of one request: its rows would count twice if one were named twice, by whatever names. Two files that
-/// hold the same bytes are two: so is the usage of two machines that did the same.
+/// The inputs of one request: its rows would count twice if one were named twice, by whatever names.
 #[derive(Default)]
 struct NamedOnce {
-    uploads: BTreeMap<[u8; 32], usize>,
+    hashes: BTreeMap<[u8; 32], usize>,
     files: BTreeMap<(u64, u64), usize>,
 }
 
 impl NamedOnce {
     fn add(&mut self, index: usize, file: &InputFile, pin: Option<[u8; 32]>) -> Result<(), Error> {
-        let same = match file.accepted {
-            Some(identity) => self.files.insert(identity.file(), index),
-            None => pin.and_then(|hash| self.uploads.insert(hash, index)),
-        };
-        same.map_or(Ok(()), |first| {
+        let same_hash = pin.and_then(|hash| self.hashes.insert(hash, index));
+        let same_file = file.accepted.and_then(|identity| self.files.insert(identity.file(), index));
+        same_hash.or(same_file).map_or(Ok(()), |first| {
             Err(Error::schema(format!("inputs[{index}]: it is inputs[{first}] once more; an input counts once")))
         })
     }

@@ -14,7 +14,7 @@ use ron_log::{Disk, DiskFile, Durability, RamDisk, SimDisk};
 
 use super::engine::{Computation, Engine, Flight, LiveOptions, ServiceOptions, lock};
 use super::ledger_port::PayoutLedger;
-use super::request::{Prepared, ReleaseRequest};
+use super::request::Prepared;
 use super::{Receivers, make_engine};
 use crate::config::Options;
 use crate::correct::{Bounds, Correction};
@@ -132,13 +132,10 @@ pub enum Fault {
 #[derive(Clone, Default)]
 pub struct SimLedger(Arc<Mutex<SimBook>>);
 
-/// A payout: run, asset, account, amount, and whether it is taken back.
-pub type Content = (RunKey, String, String, u128, bool);
-
 #[derive(Clone, Default)]
 pub struct SimBook {
-    /// Content of each key.
-    pub booked: BTreeMap<[u8; 32], Content>,
+    /// Content of each key: run, asset, account, amount and way.
+    pub booked: BTreeMap<[u8; 32], (RunKey, String, String, u128, bool)>,
     pub calls: u64,
     pub faults: BTreeMap<u64, Fault>,
     pub is_dead: bool,
@@ -154,8 +151,6 @@ pub struct SimBook {
     pub forgets_pots: bool,
     /// The run that pays from each pot.
     pub payers: BTreeMap<String, RunKey>,
-    /// What another node books right before a call.
-    pub books_at: BTreeMap<u64, ([u8; 32], Content)>,
     /// The run that corrects a run.
     pub followers: BTreeMap<RunKey, RunKey>,
 }
@@ -186,7 +181,6 @@ impl SimBook {
             return Err(LedgerError::Unavailable("the node is dead".to_owned()));
         }
         self.calls += 1;
-        self.booked.extend(self.books_at.remove(&self.calls));
         if let Some(refusal) = &self.refuses {
             return Err(LedgerError::Refused(refusal.clone()));
         }
@@ -303,9 +297,6 @@ impl PayoutLedger for SimLedger {
         async move { Ok(keeps_pots) }.boxed()
     }
 }
-
-/// A release that lifts a quarantine.
-pub const LIFTS: ReleaseRequest = ReleaseRequest { lifts_quarantine: true, commitment: None };
 
 /// Options of a rewarder on this disk and ledger.
 pub fn options(disk: &SimDisk, ledger: &SimLedger, divide: Divide) -> ServiceOptions {

@@ -141,14 +141,7 @@ struct Carry {
 fn carry(engine: &Engine, store: &Store, prepared: &Prepared) -> Result<Carry, Error> {
     let Some(from) = &prepared.carry_from else { return Ok(Carry::default()) };
     let from = from.as_str();
-    // What a run left over of which some payouts were refused is sure once it is corrected.
-    let is_corrected =
-        || store.corrected_by(from).and_then(|by| store.get(&by)).is_some_and(|by| by.status == EpochStatus::Settled);
-    let is_sound = |row: &Arc<EpochRow>| match row.status {
-        EpochStatus::Quarantined => row.unpaid.is_some() && row.is_liftable() && is_corrected(),
-        _ => true,
-    };
-    let row = store.get(from).filter(is_sound);
+    let row = store.get(from).filter(|row| row.status != EpochStatus::Quarantined);
     let row = row.ok_or_else(|| Error::new(Kind::NotFound, format!("carry_from: no sealed epoch {from}")))?;
     let conflict = |detail: String| Err(Error::new(Kind::Conflict, format!("carry_from: {detail}")));
     if row.corrects.is_some() && row.status != EpochStatus::Settled {

@@ -120,7 +120,7 @@ async fn send_again(engine: &Arc<Engine>, store: &Store, ledger: &dyn PayoutLedg
         let from_the_first = EpochRow { place: 0, sent: 0, ..(**row).clone() };
         match pay(engine, &Arc::new(from_the_first)).await? {
             End::Settled(_) => tracing::info!(epoch = row.epoch, "a settled epoch is in the ledger again"),
-            end @ (End::Quarantined(..) | End::Unpaid(..)) => {
+            end @ End::Quarantined(..) => {
                 lock(&engine.settled).is_resent = false;
                 return Err(Later(format!("epoch {} cannot be sent again: {}", row.epoch, end.words())));
             }

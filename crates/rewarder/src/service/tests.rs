@@ -8,7 +8,6 @@ mod requests;
 mod room;
 mod signed;
 mod strays;
-mod unpaid;
 
 use std::sync::Arc;
 
@@ -16,13 +15,13 @@ use ron_kernel::Deadline;
 use ron_log::SimDisk;
 use ron_types::Kind;
 
+use super::Receivers;
 use super::emitter::settle_all;
 use super::engine::{Begun, Engine};
 use super::retention::prune;
 use super::rig::{self, ACTORS, SimLedger};
 use super::scheduler::schedule;
 use super::writer::{recover, settle_down};
-use super::{Receivers, ReleaseRequest};
 use crate::folders::Folders as _;
 use crate::store::{EpochRow, EpochStatus, QuarantineReason};
 
@@ -103,10 +102,7 @@ async fn an_epoch_quarantined_in_the_middle_of_its_payouts_is_lifted_and_pays_no
     let computed = rig::computed("e1", rig::policy(""), ACTORS, ron_calculus::allocate);
     let rewarder = super::Rewarder { engine: Arc::clone(&rig.engine) };
     let deadline = Deadline::after(std::time::Duration::from_secs(60));
-    let release = async |lifts| {
-        let asked = ReleaseRequest { lifts_quarantine: lifts, commitment: None };
-        rewarder.release(&computed.basis.epoch, "ann", &asked, deadline).await
-    };
+    let release = async |lifts| rewarder.release(&computed.basis.epoch, "ann", lifts, deadline).await;
     // Half of the payouts are booked when the ledger begins to refuse.
     rig.ledger.book().refuses_from = Some(ACTORS as u64 / 4);
     rig.seal("e1", "", ACTORS);
@@ -130,8 +126,7 @@ async fn an_epoch_quarantined_in_the_middle_of_its_payouts_is_lifted_and_pays_no
 
     let broken = rig::computed("e2", rig::policy(""), ACTORS, rig::divide_wrongly);
     settle_down(&rig.engine, rig::computation(&rig.engine, broken)).expect("sealed");
-    let told =
-        rewarder.release(&"e2".parse().expect("a name"), "ann", &rig::LIFTS, deadline).await.expect_err("no amounts");
+    let told = rewarder.release(&"e2".parse().expect("a name"), "ann", true, deadline).await.expect_err("no amounts");
     assert!(told.detail.contains("another id"), "{told}");
 }
 
@@ -189,7 +184,7 @@ async fn the_gate_holds_what_the_policy_does_not_let_go() {
     assert!(held(&rig.seal("change", change, 5)).contains("a000"), "everybody's share shrinks by a fifth");
     assert!(held(&rig.seal("gone", change, 3)).contains("10 %"));
     let store = rig.engine.store().expect("open");
-    store.release("by-hand", "ann", &rig.row("by-hand").commitment).expect("released");
+    store.release("by-hand", "ann").expect("released");
     settle_all(&rig.engine).await.expect("paid");
     assert_eq!(rig.row("by-hand").released_by.as_deref(), Some("ann"));
     assert_eq!((rig.row("by-hand").status, rig.row("total").status), (EpochStatus::Settled, EpochStatus::Held));

@@ -14,9 +14,7 @@ use super::{paid_usage, release, retention};
 use crate::artifacts::{self, Seal};
 use crate::hashing::b3;
 use crate::job::{Computed, RunError};
-use crate::store::{
-    AssetTotal, EpochRow, EpochStatus, HELD_AFTER_REJECTION, Quarantine, QuarantineReason, Store, StoreError,
-};
+use crate::store::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReason, Store, StoreError};
 
 /// What the process says when it leaves because of its disk.
 const FAILED_DISK: u8 = 70;
@@ -209,10 +207,10 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
     let verdict = match (&quarantine, flight.is_payable) {
         (Some(_), _) => None,
         (None, false) => Some("its inputs are lost with this process (amnesia): nothing is paid from them".to_owned()),
-        // Who may compute must not have the last word over the person who rejected it.
-        (None, true) if flight.replaces.is_some() => Some(HELD_AFTER_REJECTION.to_owned()),
         // It takes from people what they have, so a person stands behind it.
         (None, true) if manifest.corrects.is_some() => Some("a correction leaves when somebody says so".to_owned()),
+        // Who may compute must not have the last word over the person who rejected it.
+        (None, true) if flight.replaces.is_some() => Some("the run before it under this name was rejected".to_owned()),
         (None, true) => {
             let paid = || paid_usage::objection(engine, store, manifest);
             release::objection(engine, store, computed).or_else(paid)
@@ -250,7 +248,6 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
         carried_from: flight.carried_from.clone().filter(|_| !manifest.carry.is_empty()),
         corrects: manifest.corrects.as_ref().map(|facts| facts.epoch.to_string()),
         takes_left_over: manifest.corrects.as_ref().is_some_and(|facts| facts.takes_left_over),
-        unpaid: manifest.corrects.as_ref().and_then(|facts| facts.unpaid.clone()),
         place: 0,
         sent: 0,
         settled_as: None,

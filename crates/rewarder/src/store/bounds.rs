@@ -22,11 +22,10 @@ impl SealRecord {
             SealRecord::Settled { epoch, settled_as, at_ms, reconciliation } => {
                 SealRecord::Settled { epoch, settled_as, at_ms, reconciliation: bounded_comparison(reconciliation) }
             }
-            SealRecord::Quarantined { epoch, quarantine, reconciliation, unpaid } => SealRecord::Quarantined {
+            SealRecord::Quarantined { epoch, quarantine, reconciliation } => SealRecord::Quarantined {
                 epoch,
                 quarantine: quarantine.bounded(),
                 reconciliation: reconciliation.map(bounded_comparison),
-                unpaid,
             },
             SealRecord::Released { epoch, by } => SealRecord::Released { epoch, by: bounded_text(by) },
             SealRecord::Lifted { epoch, by } => SealRecord::Lifted { epoch, by: bounded_text(by) },

@@ -116,9 +116,6 @@ impl AssetTotal {
     }
 }
 
-/// Why a run is held that was made in the place of one that was rejected.
-pub(crate) const HELD_AFTER_REJECTION: &str = "the run before it under this name was rejected";
-
 /// One epoch that is sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochRow {
@@ -165,10 +162,6 @@ pub struct EpochRow {
     /// Whether it pays out what that epoch left over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_left_over: bool,
-    /// Hash of the payouts that its ledger refused while it booked all others; of a correction, the hash of what it
-    /// says was refused of the corrected run. None: nothing was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unpaid: Option<String>,
     /// Place among the payouts up to which the ledger has answered.
     pub place: u64,
     /// Payouts before that place.
@@ -261,9 +254,6 @@ pub enum SealRecord {
         /// What was compared, if it came to that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reconciliation: Option<serde_json::Value>,
-        /// Hash of the payouts that were refused, if all others are booked.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        unpaid: Option<String>,
     },
 }
 
@@ -312,19 +302,6 @@ impl EpochRow {
         }
     }
 
-    /// Whether a correction may begin from it: it is paid, but for what the correction says its ledger refused.
-    pub fn is_correctable(&self, unpaid: Option<&str>) -> bool {
-        match unpaid {
-            None => self.status == EpochStatus::Settled,
-            Some(unpaid) => self.is_liftable() && self.corrects.is_none() && self.unpaid.as_deref() == Some(unpaid),
-        }
-    }
-
-    /// Whether it is the second run under its name, so that the name does not say which one somebody has looked at.
-    pub fn is_in_place_of_rejected(&self) -> bool {
-        self.held_because.as_deref() == Some(HELD_AFTER_REJECTION)
-    }
-
     /// Whether a person rejected it before anything was paid: its name is free for another run.
     pub fn is_rejected(&self) -> bool {
         self.quarantine.as_ref().is_some_and(|quarantine| quarantine.reason == QuarantineReason::Rejected)
@@ -349,7 +326,6 @@ impl EpochRow {
                 self.status = EpochStatus::Released;
                 self.released_by = Some(by.clone());
                 (self.quarantine, self.reconciliation) = (None, None);
-                self.unpaid = self.unpaid.take().filter(|_| self.corrects.is_some());
                 // The ledger may have been restored from an older copy: every payout is sent again, and it finds those
                 // that it has by their keys.
                 (self.place, self.sent) = (0, 0);
@@ -368,14 +344,10 @@ impl EpochRow {
                 self.settled_as = Some(*settled_as);
                 self.reconciliation = Some(reconciliation.clone());
             }
-            SealRecord::Quarantined { quarantine, reconciliation, unpaid, .. } => {
+            SealRecord::Quarantined { quarantine, reconciliation, .. } => {
                 self.status = EpochStatus::Quarantined;
                 self.quarantine = Some(quarantine.clone());
                 self.reconciliation.clone_from(reconciliation);
-                // What a correction says of the corrected run stays.
-                if self.corrects.is_none() {
-                    self.unpaid.clone_from(unpaid);
-                }
             }
         }
     }

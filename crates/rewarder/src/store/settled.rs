@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ron_ledger::{Reconciliation, Tally};
 use ron_log::Class;
 
-use super::{AssetTotal, EpochRow, EpochStatus, SealRecord, Store, StoreError};
+use super::{EpochRow, EpochStatus, SealRecord, Store, StoreError};
 
 impl Store {
     /// Epochs that are settled and paid somebody, the one settled last first; without those that a person gave up.
@@ -46,24 +46,7 @@ impl EpochRow {
             let (count, paid) = (line.expected_count.parse().ok()?, line.expected_paid.parse().ok()?);
             Some(Tally { asset: line.asset, count, paid, taken_back: line.expected_taken_back.parse().ok()? })
         };
-        let mut tallies: Vec<Tally> =
-            report.map_or_else(Vec::new, |report| report.assets.into_iter().filter_map(tally).collect());
-        // A long comparison was cut. What was paid of the other assets is known from the run, where nothing was taken
-        // back.
-        if self.corrects.is_none() && self.reconciliation.as_ref().is_some_and(|report| report["omitted"].is_u64()) {
-            let of_run = |AssetTotal { asset, paid, payees, .. }: &AssetTotal| Tally {
-                asset: asset.clone(),
-                count: *payees,
-                paid: paid.0,
-                taken_back: 0,
-            };
-            for total in &self.totals {
-                if !tallies.iter().any(|tally| tally.asset == total.asset) {
-                    tallies.push(of_run(total));
-                }
-            }
-        }
-        tallies
+        report.map_or_else(Vec::new, |report| report.assets.into_iter().filter_map(tally).collect())
     }
 
     /// Whether a ledger that holds this of the run has less than it had when the epoch was settled.

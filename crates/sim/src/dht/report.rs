@@ -48,8 +48,6 @@ pub struct DhtReport {
     pub asks: (u64, u64),
     /// Records of which a copy is left, of all.
     pub surviving: (usize, usize),
-    /// Nodes that do not exist and that somebody took for one, at most, of all that he knew.
-    pub made_up: (usize, usize),
     /// Nodes that left in the run.
     pub left: u64,
     /// Calls that handed records on.
@@ -67,7 +65,7 @@ impl DhtReport {
         let found_per_mille = self.found * 1000 / self.lookups.max(1);
         let stale_per_mille = self.stale * 1000 / self.lookups.max(1);
         let (found_min, hedges_max) = match scenario {
-            DhtScenario::Steady | DhtScenario::Announced => (1000, 0.05),
+            DhtScenario::Steady => (1000, 0.05),
             DhtScenario::Sick | DhtScenario::Churn => (999, 0.10),
             DhtScenario::Liars => (980, 0.10),
         };
@@ -95,10 +93,7 @@ impl DhtReport {
         };
         let is_quick = scenario != DhtScenario::Sick || self.took_ms.1 <= sick_p99_ms_max;
         promise(is_quick, "sick peers delayed the lookups");
-        let (made_up, known) = self.made_up;
-        promise(made_up <= 16.max(known / 4), "announcements took too many places");
-        let is_certain = matches!(scenario, DhtScenario::Steady | DhtScenario::Announced);
-        let absent_min = if is_certain { self.absent_lookups } else { 0 };
+        let absent_min = if scenario == DhtScenario::Steady { self.absent_lookups } else { 0 };
         promise(self.absent >= absent_min, "an absent record was not called absent");
         broken
     }

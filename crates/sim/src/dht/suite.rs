@@ -28,9 +28,6 @@ const UPGRADES_EVERY: usize = 8;
 /// Of a hundred nodes, those that leave in an hour.
 const CHURN_PERCENT: u64 = 30;
 
-/// Nodes that a member makes up and announces before anything is published, and before each lookup.
-const MADE_UP: (usize, usize) = (2_000, 20);
-
 /// What happens to a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DhtScenario {
@@ -42,14 +39,11 @@ pub enum DhtScenario {
     Liars,
     /// Nodes leave and come for hours before the lookups.
     Churn,
-    /// A member announces thousands of nodes that do not exist, and more of them before each lookup.
-    Announced,
 }
 
 impl DhtScenario {
     /// All of them.
-    pub const ALL: [DhtScenario; 5] =
-        [DhtScenario::Steady, DhtScenario::Sick, DhtScenario::Liars, DhtScenario::Churn, DhtScenario::Announced];
+    pub const ALL: [DhtScenario; 4] = [DhtScenario::Steady, DhtScenario::Sick, DhtScenario::Liars, DhtScenario::Churn];
 }
 
 /// Size and luck of a run.
@@ -81,9 +75,7 @@ pub fn run_dht(scenario: DhtScenario, world: &World, settings: DhtSettings) -> D
     };
     // Liars alone make the first answer differ from what all of the nearest say.
     let upgrades = scenario == DhtScenario::Liars;
-    let announced = if scenario == DhtScenario::Announced { MADE_UP.1 } else { 0 };
-    let mut report = look_up(&mut world, &titles, settings.lookups, upgrades, announced, &mut rng);
-    report.made_up = world.made_up_known();
+    let mut report = look_up(&mut world, &titles, settings.lookups, upgrades, &mut rng);
     let is_kept =
         |title: &&Title| world.nodes.iter().any(|node| node.is_alive && node.records.contains_key(&title.key));
     report.surviving = (titles.iter().filter(is_kept).count(), titles.len());
@@ -102,9 +94,6 @@ fn spoil(scenario: DhtScenario, world: &mut World, titles: &[Title], rng: &mut R
             _ => Nature::Honest,
         };
     }
-    if scenario == DhtScenario::Announced {
-        world.announce_made_up(MADE_UP.0);
-    }
     if scenario == DhtScenario::Liars {
         for title in titles {
             let mut lies = title.forged.clone();
@@ -120,13 +109,12 @@ fn spoil(scenario: DhtScenario, world: &mut World, titles: &[Title], rng: &mut R
 /// Places each record at the nodes that its publisher believes to be the nearest.
 fn publish(world: &mut World, titles: &[Title]) {
     let mut clients = clients(world);
-    let places = clients.len();
     for (index, title) in titles.iter().enumerate() {
         let nearest = match world.membership {
             Membership::Complete => {
                 world.shared.nearest(&title.key, REPLICAS).into_iter().map(|candidate| candidate.target).collect()
             }
-            Membership::Partial => clients[index % places].find_nearest(world, title.key).answered,
+            Membership::Partial => clients[index % CLIENTS].find_nearest(world, title.key).answered,
         };
         nearest.into_iter().take(REPLICAS).for_each(|node| world.keep(node, title.key, &title.newest));
     }
@@ -140,21 +128,12 @@ fn clients(world: &World) -> Vec<Client> {
 
 /// Looks names up as the index does: the first valid record is the answer, and where `upgrades` all of the nearest are
 /// asked after it, in the background, for a newer one.
-fn look_up(
-    world: &mut World,
-    titles: &[Title],
-    lookups: usize,
-    upgrades: bool,
-    announced: usize,
-    rng: &mut Rng,
-) -> DhtReport {
+fn look_up(world: &mut World, titles: &[Title], lookups: usize, upgrades: bool, rng: &mut Rng) -> DhtReport {
     let mut clients = clients(world);
     let mut report = DhtReport { membership: world.membership, nodes: world.alive.len(), ..DhtReport::default() };
     let (mut hops, mut took) = (Vec::new(), Vec::new());
     for number in 0..lookups {
-        world.announce_made_up(announced);
-        let places = clients.len();
-        let client = &mut clients[number % places];
+        let client = &mut clients[number % CLIENTS];
         let is_absent = rng.percent(ABSENT_PERCENT);
         let title = &titles[rng.between(0, titles.len() as u64 - 1) as usize];
         let key = if is_absent { random_position(rng) } else { title.key };

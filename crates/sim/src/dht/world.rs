@@ -82,8 +82,6 @@ pub struct World {
     pub(super) lies: BTreeMap<Position, Vec<Arc<Record>>>,
     pub(super) rng: Rng,
     pub(super) now_ms: Millis,
-    /// Nodes that were made up and announced so far.
-    announced: u32,
 }
 
 pub(super) fn random_position(rng: &mut Rng) -> Position {
@@ -108,8 +106,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let shared = PeerTable::new(random_position(&mut rng), TableLimits::default());
         let (lies, alive) = (BTreeMap::new(), Vec::new());
-        let mut world =
-            World { membership, nodes: Vec::new(), shared, alive, lies, rng, now_ms: BEGIN_MS, announced: 0 };
+        let mut world = World { membership, nodes: Vec::new(), shared, alive, lies, rng, now_ms: BEGIN_MS };
         for _ in 0..nodes {
             let (position, address) = (random_position(&mut world.rng), random_address(&mut world.rng));
             world.push(position, address, Nature::Honest);
@@ -155,38 +152,6 @@ impl World {
         let node = self.push(position, address, Nature::Eclipse);
         if self.membership == Membership::Partial {
             self.announce(node, 10 * REPLICAS);
-        }
-    }
-
-    /// A member announces so many nodes that do not exist to everybody. Those of before have been dialled in vain.
-    pub(super) fn announce_made_up(&mut self, count: usize) {
-        let mut made_up = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (position, address) = (random_position(&mut self.rng), random_address(&mut self.rng));
-            made_up.push((GHOSTS + self.announced, position, address));
-            self.announced += 1;
-        }
-        for table in self.tables() {
-            let known: Vec<(u32, Position)> =
-                table.iter().filter(|(peer, _)| **peer >= GHOSTS).map(|(peer, at)| (*peer, *at)).collect();
-            known.iter().for_each(|(peer, at)| table.mark(peer, at, true));
-            for (number, position, address) in &made_up {
-                table.insert_unmet(*number, *position, &[*address]);
-            }
-        }
-    }
-
-    /// Of the table with the most nodes that do not exist: those, and all that are in it.
-    pub(super) fn made_up_known(&mut self) -> (usize, usize) {
-        let counts = |table: &mut PeerTable<u32>| (table.len() - table.met(), table.len());
-        self.tables().map(counts).max().unwrap_or_default()
-    }
-
-    /// The table of everybody, or those of all.
-    fn tables(&mut self) -> Box<dyn Iterator<Item = &mut PeerTable<u32>> + '_> {
-        match self.membership {
-            Membership::Complete => Box::new(std::iter::once(&mut self.shared)),
-            Membership::Partial => Box::new(self.nodes.iter_mut().map(|node| &mut node.table)),
         }
     }
 

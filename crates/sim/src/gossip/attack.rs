@@ -64,16 +64,6 @@ pub enum Behaviour {
         /// Node the lives are of.
         about: usize,
     },
-    /// Says whatever keeps others from hearing a node: numbers and lives far ahead in its name, with no seal and with
-    /// seals of other messages of it, claims of the same, and what it published before.
-    SpeaksFor {
-        /// Lane the messages are in.
-        lane: LaneName,
-        /// Node that is spoken for.
-        about: usize,
-        /// Messages of it that came by.
-        heard: Vec<Data>,
-    },
     /// Sends the largest numbers and lists that decode, and some that do not.
     Huge {
         /// Lane the numbers are about.
@@ -96,13 +86,6 @@ impl Behaviour {
     }
 
     pub(super) fn overhear(&mut self, _from: usize, message: &Bytes) {
-        if let Behaviour::SpeaksFor { about, heard, .. } = self
-            && let Ok(Message { body: Body::Data(data), .. }) = Message::decode(message.clone())
-            && data.key.origin == Origin(node_id(*about))
-        {
-            heard.truncate(OVERHEARD_MAX);
-            heard.insert(0, data);
-        }
         if let Behaviour::Replay { heard } = self
             && heard.len() < OVERHEARD_MAX
             && message.first() == Some(&1)
@@ -150,7 +133,6 @@ impl Behaviour {
                 let entry = Entry { origin: Origin(node_id(*about)), epoch: wall_ms + ahead_ms, first: 1, last: 9 };
                 vec![encode(lane, Body::Summary { reply: false, entries: Entries::pack([entry]) })]
             }
-            Behaviour::SpeaksFor { lane, about, heard } => speak_for(lane, *about, heard, wall_ms, rng),
             Behaviour::Huge { lane, about } => huge(lane, *about, wall_ms),
         };
         let to_all = |to: &usize| burst.iter().map(|message| (*to, message.clone())).collect::<Vec<_>>();
@@ -176,29 +158,6 @@ fn made_up_origin(rng: &mut Rng) -> Origin {
     let mut origin = [0; 32];
     origin[..8].copy_from_slice(&rng.draw().to_be_bytes());
     Origin(origin)
-}
-
-/// One lie of each kind.
-fn speak_for(lane: &LaneName, about: usize, heard: &[Data], wall_ms: u64, rng: &mut Rng) -> Vec<Bytes> {
-    let origin = Origin(node_id(about));
-    let current = heard.first().map_or(wall_ms, |data| data.key.epoch);
-    let ahead_ms = rng.pick(&[1, 60_000, DAY_MS / 2, DAY_MS - 3 * DAY_MS / 24, DAY_MS - DAY_MS / 24, DAY_MS - 1000]);
-    let key = Key { origin, epoch: rng.pick(&[current, wall_ms + ahead_ms]), seq: rng.pick(&[1, 1000, SEQ_MAX]) };
-    let entry = Entry { origin, epoch: key.epoch, first: key.seq, last: key.seq };
-    let entries = Entries::pack([entry]);
-    let mut frames = vec![
-        data(lane, key, b"a lie"),
-        encode(lane, Body::Digest { no_push: rng.percent(50), entries: entries.clone() }),
-        encode(lane, Body::Summary { reply: false, entries }),
-    ];
-    if !heard.is_empty() {
-        let of_it = &heard[rng.between(0, heard.len() as u64 - 1) as usize];
-        frames.push(encode(lane, Body::Data(of_it.clone())));
-        if rng.percent(5) {
-            frames.push(encode(lane, Body::Data(Data { key, ..of_it.clone() })));
-        }
-    }
-    frames
 }
 
 /// Every field at its end, for an honest origin.

@@ -1,15 +1,13 @@
 //! Nodes, sessions and time.
 
-mod faults;
-
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use bytes::Bytes;
 use ron_gossip::wire::Message;
 use ron_gossip::{
     Core, CoreConfig, Counts, Delivered, DisconnectReason, LaneName, Micros, Origin, Peer, PublishError, Published,
-    SIGNATURE_BYTES, SendOutcome, Shell, Signatures, SignedText,
+    SendOutcome, Shell,
 };
 
 use super::report::{Report, percentiles};
@@ -69,8 +67,6 @@ struct Direction {
     /// When the last frame arrives: a session keeps its order.
     arrives_at: Micros,
     bytes_per_second: u64,
-    /// Bytes that wait at an end that is held still.
-    waiting_bytes: u64,
 }
 
 /// A session between two nodes, the lower number first.
@@ -125,10 +121,6 @@ struct Node {
     /// Counts of the lives before this one.
     past: Counts,
     lives: u64,
-    /// Milliseconds by which its clock is ahead, beside what all clocks differ by.
-    ahead_ms: u64,
-    /// What came while it was stopped; none while it runs.
-    stopped: Option<Vec<Coming>>,
 }
 
 /// A network at a moment.
@@ -195,8 +187,6 @@ impl Network {
             tick_at: Micros::MAX,
             past: Counts::default(),
             lives: 0,
-            ahead_ms: 0,
-            stopped: None,
         });
         self.witness.grow(self.nodes.len());
         self.received.push(0);
@@ -239,7 +229,7 @@ impl Network {
     // --- lives ---
 
     fn start(&mut self, node: usize) {
-        let epoch = self.wall_ms(node);
+        let epoch = EPOCH_MS + self.now / 1000 + self.clock_skew_ms(node);
         let seed = self.rng.draw();
         let core = Core::new(self.now, self.settings.config.clone(), Origin(node_id(node)), epoch, seed);
         self.nodes[node].core = Some(Box::new(core));
@@ -247,14 +237,29 @@ impl Network {
         self.nodes[node].lives += 1;
     }
 
-    /// What the clock of a node shows.
-    fn wall_ms(&self, node: usize) -> u64 {
-        EPOCH_MS + self.now / 1000 + self.clock_skew_ms(node) + self.nodes[node].ahead_ms
-    }
-
     /// Milliseconds by which a node's clock is ahead: spread over the whole range, neighbours apart.
     fn clock_skew_ms(&self, node: usize) -> u64 {
         (node as u64).wrapping_mul(7919) % (self.settings.clock_skew_ms + 1)
+    }
+
+    /// Kills a node: its sessions break and do not come back.
+    pub fn kill(&mut self, node: usize) {
+        if let Some(core) = self.nodes[node].core.take() {
+            self.nodes[node].past = sum(self.nodes[node].past, core.counts());
+        }
+        (self.nodes[node].is_alive, self.nodes[node].tick_at) = (false, Micros::MAX);
+        for other in self.neighbours(node) {
+            self.break_session((node.min(other), node.max(other)), false);
+        }
+    }
+
+    /// Starts a dead node anew, knowing nothing, and joins it to its neighbours.
+    pub fn restart(&mut self, node: usize) {
+        self.witness.forget(node);
+        self.start(node);
+        for other in self.neighbours(node) {
+            self.connect((node.min(other), node.max(other)));
+        }
     }
 
     /// Whether a node is alive.
@@ -311,6 +316,32 @@ impl Network {
         }
     }
 
+    /// Breaks the session between two nodes; it comes back.
+    pub fn interrupt(&mut self, one: usize, other: usize) {
+        self.break_session((one.min(other), one.max(other)), true);
+    }
+
+    /// Breaks all sessions between a set of nodes and the rest, until [`Network::heal`].
+    pub fn partition(&mut self, side: &BTreeSet<usize>) {
+        let crossing = |pair: &&(usize, usize)| side.contains(&pair.0) != side.contains(&pair.1);
+        let pairs: Vec<(usize, usize)> = self.sessions.keys().filter(crossing).copied().collect();
+        for pair in pairs {
+            self.break_session(pair, false);
+            if let Some(session) = self.sessions.get_mut(&pair) {
+                session.is_cut = true;
+            }
+        }
+    }
+
+    /// Brings cut sessions back.
+    pub fn heal(&mut self) {
+        let cut: Vec<(usize, usize)> =
+            self.sessions.iter().filter(|(_, session)| session.is_cut).map(|(pair, _)| *pair).collect();
+        for (one, other) in cut {
+            self.join(one, other);
+        }
+    }
+
     // --- events ---
 
     fn at(&mut self, at: Micros, coming: Coming) {
@@ -340,16 +371,6 @@ impl Network {
     }
 
     fn happen(&mut self, coming: Coming) {
-        let (Coming::Arrive { to: node, .. } | Coming::Tick { node } | Coming::Attack { node }) = coming else {
-            return self.proceed(coming);
-        };
-        match &mut self.nodes[node].stopped {
-            Some(held) => held.push(coming),
-            None => self.proceed(coming),
-        }
-    }
-
-    fn proceed(&mut self, coming: Coming) {
         match coming {
             Coming::Arrive { from, to, life, message } => self.arrive(from, to, life, message),
             Coming::Tick { node } => {
@@ -391,8 +412,8 @@ impl Network {
         if !self.nodes[node].is_alive {
             return None;
         }
-        let (neighbours, wall_ms) = (self.neighbours(node), EPOCH_MS + self.now / 1000);
-        self.nodes[node].behaviour.attack(node, &neighbours, wall_ms, &mut self.rng)
+        let neighbours = self.neighbours(node);
+        self.nodes[node].behaviour.attack(node, &neighbours, EPOCH_MS + self.now / 1000, &mut self.rng)
     }
 
     fn overhear(&mut self, node: usize, from: usize, message: &Bytes) {
@@ -424,12 +445,6 @@ impl Network {
             return SendOutcome::NotReady;
         };
         let life = session.life;
-        let is_stopped = self.nodes[to].stopped.is_some();
-        let waiting = &mut session.directions[usize::from(from > to)].waiting_bytes;
-        if is_stopped && *waiting + message.len() as u64 > outbox_bytes {
-            return SendOutcome::Busy { retry_after_ms: 10 };
-        }
-        *waiting += if is_stopped { message.len() as u64 } else { 0 };
         self.kinds[usize::from(message.first().copied().unwrap_or(0) & 15)] += 1;
         let direction = &mut session.directions[usize::from(from > to)];
         if direction.bytes_per_second > 0 {
@@ -499,12 +514,6 @@ impl Network {
     }
 }
 
-fn signature(origin: &Origin, text: &SignedText) -> [u8; SIGNATURE_BYTES] {
-    let mut out = [0; SIGNATURE_BYTES];
-    out[..32].copy_from_slice(blake3::keyed_hash(&origin.0, text).as_bytes());
-    out
-}
-
 fn sum(one: Counts, other: Counts) -> Counts {
     Counts {
         published: one.published + other.published,
@@ -530,15 +539,6 @@ impl Shell for Port<'_> {
         self.network.transmit(self.node, to, message)
     }
 
-    /// Whoever knows the id could make it, and no simulated node cheats that way.
-    fn sign(&mut self, text: &SignedText) -> Option<[u8; SIGNATURE_BYTES]> {
-        Some(signature(&Origin(node_id(self.node)), text))
-    }
-
-    fn verify(&mut self, origin: &Origin, text: &SignedText, given: &[u8]) -> bool {
-        signature(origin, text) == given
-    }
-
     fn shed_oldest(&mut self, _peer: &Peer, _flow: u64, _bytes: usize) -> usize {
         0 // what is on a simulated link is on its way
     }
@@ -559,12 +559,10 @@ impl Shell for Port<'_> {
     }
 
     fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {
-        let proves = self.network.settings.config.signatures == Signatures::Require;
-        self.network.witness.gap((self.node, proves), lane, origin, epoch, (from, to));
+        self.network.witness.gap(self.node, lane, origin, epoch, from, to);
     }
 
     fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
-        let wall_ms = self.network.wall_ms(self.node);
-        self.network.witness.new_epoch(self.node, wall_ms, lane, origin, epoch);
+        self.network.witness.new_epoch(self.node, lane, origin, epoch);
     }
 }

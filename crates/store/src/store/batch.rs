@@ -1,31 +1,28 @@
 //! One write transaction: changes are applied to open tables, and all of them are committed or none.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use redb::{ReadableTable as _, Table, WriteTransaction};
-use ron_types::limits::records::{PINS_MAX, RECORDS_RESERVE_SHARE, REMEMBERED_BYTES_MAX, REMEMBERED_MAX};
+use ron_types::limits::records::{
+    MANIFEST_BYTES_MAX, PINS_MAX, RECORDS_RESERVE_SHARE, REMEMBERED_BYTES_MAX, REMEMBERED_MAX,
+};
 
-use super::bad_rows::BadRows;
 use super::masks::Masks;
 use super::record_bytes::RecordBytes;
-use super::shortage::Refused;
 use super::tables::{
     self, ExpiringRow, KIND_REMEMBERED, OtherRow, ProviderRow, Providers, expiring_row, hour_name, hour_of, kind_row,
-    other_row, split_end, with_end,
+    split_end, with_end,
 };
 use super::{Applied, Bounds, Change, Counts, StoreError};
-use crate::{Key, PublicKey, Record, RecordKind, Subject, TTL_MAX_MS};
+use crate::{ContentId, PublicKey, Record, Subject, TTL_MAX_MS};
 
-mod bad;
-mod documents;
 mod expire;
 mod kept;
 mod others;
 mod providers;
 
-use providers::Crowd;
 pub(super) use providers::Draws;
 
 /// A table whose rows begin with `K`.
@@ -41,15 +38,8 @@ pub(super) struct Batch<'a> {
     now_ms: u64,
     /// Whether there is something to commit.
     pub(super) is_changed: bool,
-    /// What there was no room for.
-    pub(super) refused: Refused,
-    /// Content that names stand for, once it was looked for; none again when a name changes.
-    held_by_names: Option<HashSet<Key>>,
-    /// Rows of the key that was found full last.
-    crowd: Option<Crowd>,
     counts: Counts,
     bytes: RecordBytes,
-    bad_rows: Arc<BadRows>,
     masks: Arc<Masks>,
     /// Hours that have a table.
     pub(super) hours: Vec<u32>,
@@ -62,8 +52,6 @@ pub(super) struct Batch<'a> {
     provided: Rows<'a, [u8; 32], &'static [u8]>,
     named: Table<'a, &'static str, &'static [u8]>,
     manifests: Rows<'a, [u8], &'static [u8]>,
-    document_ends: Rows<'a, [u8], u64>,
-    peer_places: Rows<'a, [u8; 32], &'static [u8]>,
     pins: Table<'a, &'static str, u64>,
     remembered: Rows<'a, [u8; 32], &'static [u8]>,
 }
@@ -77,14 +65,13 @@ pub(super) struct Base {
     pub(super) now_ms: u64,
     pub(super) counts: Counts,
     pub(super) bytes: RecordBytes,
-    pub(super) bad_rows: Arc<BadRows>,
     pub(super) masks: Arc<Masks>,
     pub(super) hours: Vec<u32>,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(transaction: &'a WriteTransaction, base: Base) -> Result<Self, StoreError> {
-        let Base { bounds, owner, draws, now_ms, counts, bytes, bad_rows, masks, hours } = base;
+        let Base { bounds, owner, draws, now_ms, counts, bytes, masks, hours } = base;
         Ok(Batch {
             transaction,
             bounds,
@@ -92,12 +79,8 @@ impl<'a> Batch<'a> {
             draws,
             now_ms,
             is_changed: false,
-            refused: Refused::default(),
-            held_by_names: None,
-            crowd: None,
             counts,
             bytes,
-            bad_rows,
             masks,
             hours,
             open_hours: BTreeMap::new(),
@@ -108,8 +91,6 @@ impl<'a> Batch<'a> {
             provided: transaction.open_table(tables::PROVIDED)?,
             named: transaction.open_table(tables::NAMED)?,
             manifests: transaction.open_table(tables::MANIFESTS)?,
-            document_ends: transaction.open_table(tables::DOCUMENT_ENDS)?,
-            peer_places: transaction.open_table(tables::PEER_PLACES)?,
             pins: transaction.open_table(tables::PINS)?,
             remembered: transaction.open_table(tables::REMEMBERED)?,
         })
@@ -142,8 +123,7 @@ impl<'a> Batch<'a> {
             Change::KeepName { label, value } => self.keep_name(label, value),
             Change::DropName(label) => self.drop_name(label),
             Change::Renew(record) => self.renew(record),
-            Change::Manifest { content, bytes } => self.put_manifest(content, bytes, false),
-            Change::OperatorsManifest { content, bytes } => self.put_manifest(content, bytes, true),
+            Change::Manifest { content, bytes } => self.put_manifest(content, bytes),
             Change::Forget(content) => self.forget(content),
             Change::Pin(subject) => self.pin(subject),
             Change::Unpin(subject) => self.unpin(subject),
@@ -165,7 +145,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Whether there is room for a record of so many bytes, if it takes the place of one of so many.
-    fn has_room(&mut self, bytes: usize, replaced: Option<usize>, is_own: bool) -> bool {
+    fn has_room(&self, bytes: usize, replaced: Option<usize>, is_own: bool) -> bool {
         let max = |all: usize| if is_own { all } else { all - all / RECORDS_RESERVE_SHARE };
         let records = self.counts.providers + self.counts.others;
         let is_within_count = replaced.is_some() || records < max(self.bounds.records_max);
@@ -173,18 +153,7 @@ impl<'a> Batch<'a> {
         // What does not grow stays welcome in a full store: records are renewed, and withdrawn, as long as they last.
         let grows_beyond =
             bytes > freed && self.bytes.total().saturating_sub(freed) + bytes > max(self.bounds.records_bytes_max);
-        let has_room = is_within_count && !grows_beyond;
-        if is_own && !has_room {
-            self.refused.add(Refused { record_bytes: Some(bytes), ..Refused::default() });
-        }
-        has_room
-    }
-
-    /// Changes nothing but what is written.
-    pub(super) fn touch(&mut self) -> Result<(), StoreError> {
-        self.meta.insert(tables::META_TOUCHED, self.now_ms)?;
-        self.is_changed = true;
-        Ok(())
+        is_within_count && !grows_beyond
     }
 
     /// The table of an hour, which is made if there is none.
@@ -198,6 +167,32 @@ impl<'a> Batch<'a> {
                 Ok(entry.insert(self.transaction.open_table(Providers::new(&hour_name(hour)))?))
             }
         }
+    }
+
+    fn put_manifest(&mut self, content: &ContentId, bytes: &[u8]) -> Result<Applied, StoreError> {
+        if bytes.len() > MANIFEST_BYTES_MAX || content.verifies(bytes) != Some(true) {
+            return Ok(Applied::Refused);
+        }
+        let row = content.multihash_bytes();
+        if self.manifests.get(row.as_slice())?.is_some() {
+            return Ok(Applied::Same);
+        }
+        if self.counts.manifests_bytes + bytes.len() > self.bounds.manifests_bytes_max {
+            return Ok(Applied::Full);
+        }
+        self.manifests.insert(row.as_slice(), bytes)?;
+        self.counts.manifests += 1;
+        self.set_manifests_bytes(self.counts.manifests_bytes + bytes.len())?;
+        Ok(Applied::Stored)
+    }
+
+    fn forget(&mut self, content: &ContentId) -> Result<Applied, StoreError> {
+        let row = content.multihash_bytes();
+        let removed = self.manifests.remove(row.as_slice())?.map(|bytes| bytes.value().len());
+        let Some(bytes) = removed else { return Ok(Applied::Same) };
+        self.counts.manifests -= 1;
+        self.set_manifests_bytes(self.counts.manifests_bytes.saturating_sub(bytes))?;
+        Ok(Applied::Stored)
     }
 
     fn set_manifests_bytes(&mut self, bytes: usize) -> Result<(), StoreError> {
@@ -214,7 +209,6 @@ impl<'a> Batch<'a> {
         if self.counts.pins >= PINS_MAX {
             return Ok(Applied::Full);
         }
-        self.held_by_names = None;
         self.pins.insert(text.as_str(), self.now_ms)?;
         self.counts.pins += 1;
         Ok(Applied::Stored)
@@ -224,17 +218,7 @@ impl<'a> Batch<'a> {
         if self.pins.remove(subject.to_string().as_str())?.is_none() {
             return Ok(Applied::Same);
         }
-        self.counts.pins = self.counts.pins.saturating_sub(1);
-        self.held_by_names = None;
-        match subject {
-            Subject::Content(content) => self.keep_document(&content.multihash_bytes())?,
-            Subject::Name(name) => {
-                if let Some(owner) = name.owner().or(self.owner) {
-                    let row = other_row(RecordKind::Name, &Key::of_owned_label(&owner, name.label()));
-                    self.keep_document_of_name(&row)?;
-                }
-            }
-        }
+        self.counts.pins -= 1;
         Ok(Applied::Stored)
     }
 
@@ -244,9 +228,10 @@ impl<'a> Batch<'a> {
         if until_ms <= self.now_ms || answer.len() > REMEMBERED_BYTES_MAX {
             return Ok(Applied::Refused);
         }
-        // A value that makes no sense is over, in an hour that nobody knows.
-        let end_of = |value: &[u8]| split_end(value).map_or(0, |(until_ms, _)| until_ms);
-        let old_until_ms = self.remembered.get(request)?.map(|value| end_of(value.value()));
+        let old_until_ms = match self.remembered.get(request)? {
+            Some(value) => Some(split_end(value.value())?.0),
+            None => None,
+        };
         let row = kind_row(KIND_REMEMBERED, request);
         match old_until_ms {
             Some(old_until_ms) if old_until_ms > self.now_ms => return Ok(Applied::Same),

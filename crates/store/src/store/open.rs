@@ -1,45 +1,49 @@
-//! Opening of the file.
+//! Opening of the file, and what becomes of one that is damaged.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
 use redb::backends::InMemoryBackend;
-use redb::{
-    Builder, Database, DatabaseError, ReadableTable as _, ReadableTableMetadata as _, TableHandle as _,
-    WriteTransaction,
-};
+use redb::{Builder, Database, DatabaseError, ReadableTable as _, TableHandle as _, WriteTransaction};
 
-use super::bad_rows::BadRows;
 use super::batch::Draws;
-use super::damage::FileIdentity;
 use super::record_bytes::RecordBytes;
 use super::reopen::Writer;
-use super::signed::Signed;
 use super::snapshot::Snapshot;
-use super::{Bounds, Inner, Store, StoreError, StoreOpened, guarded, rescue, tables};
+use super::{Bounds, Inner, Store, StoreError, StoreOpened, guarded, tables};
 
 /// A store in memory needs few pages twice.
 const CACHE_BYTES_IN_MEMORY: usize = 1024 * 1024;
+/// Damaged files that are kept beside the store; who has so many has a disk to replace.
+const SET_ASIDE_MAX: u32 = 1_000;
 
 pub(super) fn open(path: &Path, bounds: Bounds) -> Result<StoreOpened, StoreError> {
-    let why = match rescue::resume(path)? {
-        Some(why) => why,
-        None => match guarded(|| open_file(path, bounds)) {
+    let why = match std::fs::read_to_string(mark_of(path)) {
+        Ok(why) if path.exists() => why,
+        _ => match guarded(|| open_file(path, bounds)) {
             Ok(store) => return Ok(StoreOpened { store, lost: None }),
             Err(StoreError::Damaged(why)) => why,
             Err(error) => return Err(error),
         },
     };
-    let rescued = rescue::replace(path, bounds, &why, &mut || Ok(()))?;
+    let aside = set_aside(path)?;
     let store = guarded(|| open_file(path, bounds))?;
-    Ok(StoreOpened { store, lost: Some(format!("{} was damaged ({why}): {rescued}", path.display())) })
+    Ok(StoreOpened {
+        store,
+        lost: Some(format!("{} was damaged and lies at {}: {why}", path.display(), aside.display())),
+    })
 }
 
 pub(super) fn in_memory(bounds: Bounds) -> Result<Store, StoreError> {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE_BYTES_IN_MEMORY.min(bounds.cache_bytes));
     store_of(builder.create_with_backend(InMemoryBackend::new())?, None, bounds)
+}
+
+/// Makes a note that the file is damaged. A disk that takes no note is told of by whoever writes to it next.
+pub(super) fn mark_damaged(path: &Path, why: &str) {
+    let _ = std::fs::write(mark_of(path), why);
 }
 
 /// Makes the tables that are always there, and writes down how they are laid out and how many bytes are in them.
@@ -51,8 +55,6 @@ pub(super) fn make_tables(transaction: &WriteTransaction) -> Result<(), StoreErr
     transaction.open_table(tables::PROVIDED)?;
     transaction.open_table(tables::NAMED)?;
     transaction.open_table(tables::MANIFESTS)?;
-    transaction.open_table(tables::DOCUMENT_ENDS)?;
-    transaction.open_table(tables::PEER_PLACES)?;
     transaction.open_table(tables::PINS)?;
     transaction.open_table(tables::REMEMBERED)?;
     RecordBytes::write_missing(transaction)?;
@@ -75,14 +77,9 @@ pub(super) fn open_database(path: &Path, bounds: Bounds) -> Result<Database, Sto
 
 pub(super) fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result<Store, StoreError> {
     prepare(&database)?;
-    let bad_rows = Arc::new(BadRows::default());
-    let snapshot = ArcSwap::from_pointee(Snapshot::take(&database, None, Arc::clone(&bad_rows))?);
-    let identity = Mutex::new(path.as_deref().and_then(FileIdentity::of));
+    let snapshot = ArcSwap::from_pointee(Snapshot::take(&database, None)?);
     let (owner, draws, writer) = (OnceLock::new(), Draws::default(), Mutex::new(Writer::of(database)));
-    let (damage, refused) = (OnceLock::new(), Mutex::default());
-    let signed = Signed::default();
-    let inner = Inner { path, bounds, owner, draws, writer, snapshot, bad_rows, signed, damage, refused, identity };
-    Ok(Store { inner: Arc::new(inner) })
+    Ok(Store { inner: Arc::new(Inner { path, bounds, owner, draws, writer, snapshot }) })
 }
 
 /// Looks whether a database is laid out as this version has it, and makes the tables of a new one.
@@ -91,19 +88,17 @@ pub(super) fn prepare(database: &Database) -> Result<(), StoreError> {
     transaction.set_quick_repair(true);
     let layout = transaction.open_table(tables::META)?.get(tables::META_LAYOUT)?.map(|layout| layout.value());
     match layout {
-        Some(tables::LAYOUT) => {
-            // Files from before names were kept standing, documents had an end, or peers were noted lack a table.
-            let mut is_older = false;
-            for table in [tables::NAMED.name(), tables::DOCUMENT_ENDS.name(), tables::PEER_PLACES.name()] {
-                is_older |= !has_table(&transaction, table)?;
-            }
-            if is_older {
-                make_tables(&transaction)?;
-            }
+        Some(tables::LAYOUT) if has_table(&transaction, tables::NAMED.name())? => {
             // In a file from before bytes of records were counted, every row is looked at once.
-            let is_counted = RecordBytes::write_missing(&transaction)?;
-            let is_dated = date_documents(&transaction)?;
-            if is_older || is_counted || is_dated { transaction.commit()? } else { transaction.abort()? }
+            match RecordBytes::write_missing(&transaction)? {
+                true => transaction.commit()?,
+                false => transaction.abort()?,
+            }
+        }
+        // A file from before names were kept standing has all tables but one.
+        Some(tables::LAYOUT) => {
+            make_tables(&transaction)?;
+            transaction.commit()?;
         }
         Some(other) => return Err(StoreError::Damaged(format!("its layout is {other}, not {}", tables::LAYOUT))),
         None if transaction.list_tables()?.count() > 1 => {
@@ -117,26 +112,28 @@ pub(super) fn prepare(database: &Database) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Has documents without an end looked at, which an earlier version wrote: they get one then. Says whether there are
-/// any.
-fn date_documents(transaction: &WriteTransaction) -> Result<bool, StoreError> {
-    let (documents, ends) =
-        (transaction.open_table(tables::MANIFESTS)?, transaction.open_table(tables::DOCUMENT_ENDS)?);
-    if ends.len()? >= documents.len()? {
-        return Ok(false);
-    }
-    let mut expiring = transaction.open_table(tables::EXPIRING)?;
-    for row in documents.iter()? {
-        let (row, _) = row?;
-        if let Some(kind_row) = tables::document_kind_row(row.value())
-            && ends.get(row.value())?.is_none()
-        {
-            expiring.insert(&tables::expiring_row(0, &kind_row), ())?;
-        }
-    }
-    Ok(true)
-}
-
 fn has_table(transaction: &WriteTransaction, name: &str) -> Result<bool, StoreError> {
     Ok(transaction.list_tables()?.any(|table| table.name() == name))
+}
+
+/// Renames the file to the first name with a number that is free, and drops the note about it.
+fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
+    let names = (1..=SET_ASIDE_MAX).map(|number| with_suffix(path, &format!(".damaged-{number}")));
+    let aside = names.into_iter().find(|name| !name.exists());
+    let aside = aside.ok_or_else(|| std::io::Error::other("there are a thousand damaged files beside the store"))?;
+    std::fs::rename(path, &aside)?;
+    match std::fs::remove_file(mark_of(path)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(aside),
+    }
+}
+
+fn mark_of(path: &Path) -> PathBuf {
+    with_suffix(path, ".is-damaged")
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }

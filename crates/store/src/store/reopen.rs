@@ -8,7 +8,6 @@ use std::sync::{Arc, PoisonError};
 
 use redb::Database;
 
-use super::damage::FileIdentity;
 use super::snapshot::Snapshot;
 use super::{Store, StoreError, guarded, open};
 
@@ -84,10 +83,9 @@ impl Store {
             let database = open::open_database(path, self.inner.bounds)?;
             open::prepare(&database)?;
             // Nothing is known of which hours a key is in: a write that failed may be in the file all the same.
-            let snapshot = Snapshot::take(&database, None, Arc::clone(&self.inner.bad_rows))?;
+            let snapshot = Snapshot::take(&database, None)?;
             Ok((database, snapshot))
         })?;
-        *self.inner.identity.lock().unwrap_or_else(PoisonError::into_inner) = FileIdentity::of(path);
         self.inner.snapshot.store(Arc::new(snapshot));
         writer.database = Some(database);
         Ok(())

@@ -7,13 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase as _, ReadableTableMetadata as _, TableHandle as _};
 
-use super::bad_rows::{BadRow, BadRows, decode_other, decode_provider};
 use super::masks::Masks;
 use super::record_bytes::RecordBytes;
-use super::tables::{
-    self, OtherRow, PeerPlace, ProviderRow, Providers, other_row, provider_row, provider_row_of, provider_rows,
-    split_end,
-};
+use super::tables::{self, OtherRow, ProviderRow, Providers, other_row, provider_row_of, provider_rows, split_end};
 use super::{Counts, Provided, StoreError};
 use crate::{ContentId, Key, NameRecord, PeerId, ProviderRecord, PublicKey, Record, RecordKind, Subject};
 
@@ -26,25 +22,18 @@ pub(super) struct Snapshot {
     pub(super) masks: Arc<Masks>,
     pub(super) counts: Counts,
     pub(super) bytes: RecordBytes,
-    /// Rows that were read and make no sense: the next writer drops them.
-    pub(super) bad_rows: Arc<BadRows>,
     others: ReadOnlyTable<&'static OtherRow, &'static [u8]>,
     labels: ReadOnlyTable<&'static [u8], ()>,
     provided: ReadOnlyTable<&'static [u8; 32], &'static [u8]>,
     named: ReadOnlyTable<&'static str, &'static [u8]>,
     manifests: ReadOnlyTable<&'static [u8], &'static [u8]>,
     pins: ReadOnlyTable<&'static str, u64>,
-    peer_places: ReadOnlyTable<&'static [u8; 32], &'static [u8]>,
     remembered: ReadOnlyTable<&'static [u8; 32], &'static [u8]>,
 }
 
 impl Snapshot {
     /// The state after the last commit. Without masks all hours are looked at for every key.
-    pub(super) fn take(
-        database: &Database,
-        masks: Option<Arc<Masks>>,
-        bad_rows: Arc<BadRows>,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn take(database: &Database, masks: Option<Arc<Masks>>) -> Result<Self, StoreError> {
         let transaction = database.begin_read()?;
         let mut hours = Vec::new();
         for table in transaction.list_tables()? {
@@ -64,7 +53,6 @@ impl Snapshot {
         let manifests = transaction.open_table(tables::MANIFESTS)?;
         let pins = transaction.open_table(tables::PINS)?;
         let remembered = transaction.open_table(tables::REMEMBERED)?;
-        let peer_places = transaction.open_table(tables::PEER_PLACES)?;
         let counts = Counts {
             providers: providers as usize,
             others: others.len()? as usize,
@@ -79,33 +67,17 @@ impl Snapshot {
         let unlearned = hours.iter().map(|(hour, _)| *hour);
         let masks = masks.unwrap_or_else(|| Arc::new(Masks::new(counts.providers, unlearned)));
         let labels = transaction.open_table(tables::LABELS)?;
-        Ok(Snapshot {
-            hours,
-            masks,
-            counts,
-            bytes,
-            bad_rows,
-            others,
-            labels,
-            provided,
-            named,
-            manifests,
-            pins,
-            peer_places,
-            remembered,
-        })
+        Ok(Snapshot { hours, masks, counts, bytes, others, labels, provided, named, manifests, pins, remembered })
     }
 
     pub(super) fn providers(&self, key: &Key, now_ms: u64, max: usize) -> Result<Vec<ProviderRecord>, StoreError> {
         let mut records = Vec::new();
         let (first, last) = provider_rows(key);
-        for (hour, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(key, *hour)) {
+        for (_, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(key, *hour)) {
             for row in table.range::<&ProviderRow>(&first..=&last)? {
-                let (row, value) = row?;
-                match decode_provider(row.value(), value.value()) {
-                    Some(record) if is_live(&record, now_ms) => records.push(record),
-                    Some(_) => {}
-                    None => self.bad_rows.note(BadRow::Provider(*hour, *row.value())),
+                let record = ProviderRecord::decode_at(*key, row?.1.value()).map_err(damaged)?;
+                if is_live(&record, now_ms) {
+                    records.push(record);
                 }
             }
         }
@@ -123,58 +95,19 @@ impl Snapshot {
         now_ms: u64,
     ) -> Result<Option<ProviderRecord>, StoreError> {
         let row = provider_row_of(key, peer, signer);
-        for (hour, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(key, *hour)) {
+        for (_, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(key, *hour)) {
             if let Some(value) = table.get(&row)? {
-                let Some(record) = decode_provider(&row, value.value()) else {
-                    self.bad_rows.note(BadRow::Provider(*hour, row));
-                    continue;
-                };
+                let record = ProviderRecord::decode_at(*key, value.value()).map_err(damaged)?;
                 return Ok(Some(record).filter(|record| record.kept_until_ms() > now_ms));
             }
         }
         Ok(None)
     }
 
-    pub(super) fn provider_record_of(&self, peer: &PeerId, now_ms: u64) -> Result<Option<ProviderRecord>, StoreError> {
-        let place = self.peer_places.get(&peer.key().0)?.and_then(|value| PeerPlace::decode(value.value()));
-        let Some(PeerPlace { hour, row, .. }) = place else { return Ok(None) };
-        let Some((_, table)) = self.hours.iter().find(|(other, _)| *other == hour) else { return Ok(None) };
-        let Some(value) = table.get(&row)? else { return Ok(None) };
-        let record = decode_provider(&row, value.value());
-        Ok(record.filter(|record| record.peer == *peer && is_live(record, now_ms)))
-    }
-
-    /// Notes the rows of a record whose signature does not hold.
-    pub(super) fn note_unsigned(&self, record: &Record) -> Result<(), StoreError> {
-        let Record::Provider(record) = record else {
-            self.bad_rows.note(BadRow::Other(other_row(record.kind(), &record.key())));
-            return Ok(());
-        };
-        // The bit may be one of the record's end: which hour it is in is what the tables say.
-        let row = provider_row(record);
-        for (hour, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(&record.key, *hour)) {
-            if table.get(&row)?.is_some() {
-                self.bad_rows.note(BadRow::Provider(*hour, row));
-            }
-        }
-        Ok(())
-    }
-
     /// A live record of another kind.
     pub(super) fn other(&self, kind: RecordKind, key: &Key, now_ms: u64) -> Result<Option<Record>, StoreError> {
-        let row = other_row(kind, key);
-        let Some(value) = self.others.get(&row)? else { return Ok(None) };
-        Ok(self.live_other(&row, value.value(), now_ms))
-    }
-
-    fn live_other(&self, row: &OtherRow, value: &[u8], now_ms: u64) -> Option<Record> {
-        match decode_other(row, value) {
-            Some((until_ms, record)) => (until_ms > now_ms).then_some(record),
-            None => {
-                self.bad_rows.note(BadRow::Other(*row));
-                None
-            }
-        }
+        let Some(value) = self.others.get(&other_row(kind, key))? else { return Ok(None) };
+        live_other(value.value(), now_ms)
     }
 
     /// Live records of another kind in order of keys, at most `max`.
@@ -184,8 +117,7 @@ impl Snapshot {
             if records.len() == max {
                 break;
             }
-            let (row, value) = row?;
-            records.extend(self.live_other(row.value(), value.value(), now_ms));
+            records.extend(live_other(row?.1.value(), now_ms)?);
         }
         Ok(records)
     }
@@ -206,10 +138,8 @@ impl Snapshot {
                 break;
             }
             let (row, _) = row?;
-            let Some(label) = row.value().get(32..).and_then(|label| std::str::from_utf8(label).ok()) else {
-                self.bad_rows.note(BadRow::Label(row.value().to_vec()));
-                continue;
-            };
+            let label = row.value().get(32..).and_then(|label| std::str::from_utf8(label).ok());
+            let label = label.ok_or_else(|| StoreError::Damaged("a row is no label".to_owned()))?;
             let key = Key::of_owned_label(owner, label);
             match self.other(RecordKind::Name, &key, now_ms)? {
                 Some(Record::Name(record)) if !record.withdraws() => records.push(record),
@@ -220,50 +150,19 @@ impl Snapshot {
     }
 
     pub(super) fn manifest(&self, content: &ContentId) -> Result<Option<Bytes>, StoreError> {
-        let row = content.multihash_bytes();
-        let Some(value) = self.manifests.get(row.as_slice())? else { return Ok(None) };
+        let Some(value) = self.manifests.get(content.multihash_bytes().as_slice())? else { return Ok(None) };
         if content.verifies(value.value()) != Some(true) {
-            self.bad_rows.note(BadRow::Manifest(row));
-            return Ok(None);
+            return Err(StoreError::Damaged(format!("the manifest {content} is not what it was")));
         }
         Ok(Some(Bytes::copy_from_slice(value.value())))
-    }
-
-    pub(super) fn manifests(
-        &self,
-        after: Option<&ContentId>,
-        max: usize,
-    ) -> Result<Vec<(ContentId, usize)>, StoreError> {
-        let mut found = Vec::new();
-        let after = after.map(ContentId::multihash_bytes);
-        for row in self.manifests.range::<&[u8]>(after.as_deref().unwrap_or_default()..)? {
-            if found.len() == max {
-                break;
-            }
-            let (row, value) = row?;
-            if after.as_deref() == Some(row.value()) {
-                continue;
-            }
-            match tables::document_of_row(row.value()) {
-                Some(id) => found.push((id, value.value().len())),
-                None => self.bad_rows.note(BadRow::Manifest(row.value().to_vec())),
-            }
-        }
-        Ok(found)
     }
 
     pub(super) fn pins(&self, after: Option<&Subject>, max: usize) -> Result<Vec<(Subject, u64)>, StoreError> {
         let mut pins = Vec::new();
         let first = after.map(|subject| format!("{subject}\0")).unwrap_or_default();
-        for row in self.pins.range::<&str>(first.as_str()..)? {
-            if pins.len() == max {
-                break;
-            }
+        for row in self.pins.range::<&str>(first.as_str()..)?.take(max) {
             let (subject, since_ms) = row?;
-            match subject.value().parse() {
-                Ok(pinned) => pins.push((pinned, since_ms.value())),
-                Err(_) => self.bad_rows.note(BadRow::Pin(subject.value().to_owned())),
-            }
+            pins.push((subject.value().parse().map_err(damaged)?, since_ms.value()));
         }
         Ok(pins)
     }
@@ -274,10 +173,7 @@ impl Snapshot {
 
     pub(super) fn remembered(&self, request: &[u8; 32], now_ms: u64) -> Result<Option<Bytes>, StoreError> {
         let Some(value) = self.remembered.get(request)? else { return Ok(None) };
-        let Ok((until_ms, answer)) = split_end(value.value()) else {
-            self.bad_rows.note(BadRow::Remembered(*request));
-            return Ok(None);
-        };
+        let (until_ms, answer) = split_end(value.value())?;
         Ok((until_ms > now_ms).then(|| Bytes::copy_from_slice(answer)))
     }
 
@@ -289,12 +185,8 @@ impl Snapshot {
                 break;
             }
             let (key, value) = row?;
-            if after == Some(Key(*key.value())) {
-                continue;
-            }
-            match Provided::decode(value.value()) {
-                Ok(provided) => found.push((Key(*key.value()), provided)),
-                Err(_) => self.bad_rows.note(BadRow::Provided(*key.value())),
+            if after != Some(Key(*key.value())) {
+                found.push((Key(*key.value()), Provided::decode(value.value()).map_err(damaged)?));
             }
         }
         Ok(found)
@@ -304,15 +196,10 @@ impl Snapshot {
         let mut found = Vec::new();
         // A label has no zero byte, so the first row behind that of `after` is the next one.
         let first = after.map(|label| format!("{label}\0")).unwrap_or_default();
-        for row in self.named.range::<&str>(first.as_str()..)? {
-            if found.len() == max {
-                break;
-            }
+        for row in self.named.range::<&str>(first.as_str()..)?.take(max) {
             let (label, value) = row?;
-            match ContentId::from_cid_bytes(value.value()) {
-                Ok(value) => found.push((label.value().to_owned(), value)),
-                Err(_) => self.bad_rows.note(BadRow::Named(label.value().to_owned())),
-            }
+            let value = ContentId::from_cid_bytes(value.value()).map_err(damaged)?;
+            found.push((label.value().to_owned(), value));
         }
         Ok(found)
     }
@@ -323,15 +210,15 @@ impl Snapshot {
         let (first, _) = provider_rows(&from);
         let (_, last) = provider_rows(&to);
         let mut sources = Vec::new();
-        for (hour, table) in &self.hours {
-            sources.push(Source::Providers(*hour, table.range::<&ProviderRow>(&first..=&last)?));
+        for (_, table) in &self.hours {
+            sources.push(Source::Providers(table.range::<&ProviderRow>(&first..=&last)?));
         }
         for kind in [RecordKind::Name, RecordKind::Peer, RecordKind::Ipns] {
             sources.push(Source::Others(self.others_between(kind, from, to)?));
         }
         let mut heads = BinaryHeap::new();
         for (at, source) in sources.iter_mut().enumerate() {
-            heads.extend(source.next(self, now_ms)?.map(|(key, record)| Reverse(Head { key, at, record })));
+            heads.extend(source.next(now_ms)?.map(|(key, record)| Reverse(Head { key, at, record })));
         }
         let mut records: Vec<Record> = Vec::new();
         while let Some(Reverse(Head { key, at, record })) = heads.pop() {
@@ -339,7 +226,7 @@ impl Snapshot {
                 break;
             }
             records.push(record);
-            heads.extend(sources[at].next(self, now_ms)?.map(|(key, record)| Reverse(Head { key, at, record })));
+            heads.extend(sources[at].next(now_ms)?.map(|(key, record)| Reverse(Head { key, at, record })));
         }
         Ok(records)
     }
@@ -383,31 +270,27 @@ impl Eq for Head {}
 
 /// A table that is being merged.
 enum Source {
-    /// Provider records that are over in this hour.
-    Providers(u32, Range<'static, &'static ProviderRow, &'static [u8]>),
+    Providers(Range<'static, &'static ProviderRow, &'static [u8]>),
     Others(Range<'static, &'static OtherRow, &'static [u8]>),
 }
 
 impl Source {
     /// The next record that is not over.
-    fn next(&mut self, state: &Snapshot, now_ms: u64) -> Result<Option<(Key, Record)>, StoreError> {
+    fn next(&mut self, now_ms: u64) -> Result<Option<(Key, Record)>, StoreError> {
         match self {
-            Source::Providers(hour, rows) => {
+            Source::Providers(rows) => {
                 for row in rows {
                     let (row, value) = row?;
-                    match decode_provider(row.value(), value.value()) {
-                        Some(record) if record.kept_until_ms() > now_ms => {
-                            return Ok(Some((record.key, Record::Provider(record))));
-                        }
-                        Some(_) => {}
-                        None => state.bad_rows.note(BadRow::Provider(*hour, *row.value())),
+                    let key = tables::key_of_row(row.value());
+                    let record = ProviderRecord::decode_at(key, value.value()).map_err(damaged)?;
+                    if record.kept_until_ms() > now_ms {
+                        return Ok(Some((key, Record::Provider(record))));
                     }
                 }
             }
             Source::Others(rows) => {
                 for row in rows {
-                    let (row, value) = row?;
-                    if let Some(record) = state.live_other(row.value(), value.value(), now_ms) {
+                    if let Some(record) = live_other(row?.1.value(), now_ms)? {
                         return Ok(Some((record.key(), record)));
                     }
                 }
@@ -420,4 +303,17 @@ impl Source {
 /// Whether a provider record is of use to those who look for content.
 pub(super) fn is_live(record: &ProviderRecord, now_ms: u64) -> bool {
     record.expires_ms > now_ms && !record.withdraws()
+}
+
+fn live_other(value: &[u8], now_ms: u64) -> Result<Option<Record>, StoreError> {
+    let (until_ms, record) = split_end(value)?;
+    if until_ms <= now_ms {
+        return Ok(None);
+    }
+    Ok(Some(Record::decode(record).map_err(damaged)?))
+}
+
+/// What was written can be read; if not, the file is not what was written.
+pub(super) fn damaged(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged(error.to_string())
 }

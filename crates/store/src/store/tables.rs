@@ -3,15 +3,13 @@
 use redb::TableDefinition;
 
 use super::StoreError;
-use crate::{ContentId, Key, PeerId, ProviderRecord, PublicKey, RecordKind};
+use crate::{Key, PeerId, ProviderRecord, PublicKey, RecordKind};
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
 /// Version of the tables' layout; a file with another one is set aside.
 pub(super) const LAYOUT: u64 = 1;
 pub(super) const META_LAYOUT: &str = "layout";
-/// Unix milliseconds at which a disk was tried.
-pub(super) const META_TOUCHED: &str = "touched_ms";
 pub(super) const META_MANIFESTS_BYTES: &str = "manifests_bytes";
 
 /// Key of the content, then the first half of a hash of the peer and the signer: each signer has one row for each peer,
@@ -45,27 +43,13 @@ pub(super) const PROVIDED: ById = TableDefinition::new("provided");
 pub(super) const NAMED: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("named");
 /// Manifests by multihash.
 pub(super) const MANIFESTS: ByBytes = TableDefinition::new("manifests");
-/// When a document may go, in Unix milliseconds, unless something holds it: by its multihash, as [`MANIFESTS`] is. A
-/// file from before this has none of it.
-pub(super) const DOCUMENT_ENDS: TableDefinition<'static, &[u8], u64> = TableDefinition::new("document_ends");
 /// Texts of pinned subjects, with the Unix milliseconds of when they were pinned.
 pub(super) const PINS: TableDefinition<'static, &str, u64> = TableDefinition::new("pins");
-/// Where the provider record lies that says best where a peer is reached, by the key of the peer. A file from before
-/// this has none of it.
-pub(super) const PEER_PLACES: ById = TableDefinition::new("peer_places");
 /// Remembered answers: eight bytes of when each is over, then the answer.
 pub(super) const REMEMBERED: ById = TableDefinition::new("remembered");
 
 /// Stands for a remembered answer where other rows have the kind of a record.
 pub(super) const KIND_REMEMBERED: u8 = 0xff;
-
-/// Stands for a document, by its BLAKE3 digest. The hour says when to look whether it may go; its end is in
-/// [`DOCUMENT_ENDS`].
-pub(super) const KIND_DOCUMENT: u8 = 0xfe;
-/// Stands for what is noted of a peer in [`PEER_PLACES`].
-pub(super) const KIND_PEER_PLACE: u8 = 0xfd;
-/// What rows of documents that are raw bytes by BLAKE3 begin with: kind and length of the digest.
-const BLAKE3_HEAD: [u8; 2] = [0x1e, 0x20];
 
 const HOUR_PREFIX: &str = "providers/";
 
@@ -113,59 +97,6 @@ fn row_of(key: &Key, rest: &[u8]) -> ProviderRow {
     row[..32].copy_from_slice(&key.0);
     row[32..].copy_from_slice(rest);
     row
-}
-
-/// Who says where a peer is reached; the greater is believed more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(super) enum Strength {
-    Others = 0,
-    Owner = 1,
-    Itself = 2,
-}
-
-/// Where a provider record lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PeerPlace {
-    pub(super) strength: Strength,
-    pub(super) hour: u32,
-    pub(super) row: ProviderRow,
-}
-
-impl PeerPlace {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        [&[self.strength as u8], self.hour.to_be_bytes().as_slice(), &self.row].concat()
-    }
-
-    pub(super) fn decode(value: &[u8]) -> Option<Self> {
-        let (strength, rest) = value.split_first()?;
-        let (hour, row) = rest.split_first_chunk::<4>()?;
-        let strength = match strength {
-            0 => Strength::Others,
-            1 => Strength::Owner,
-            2 => Strength::Itself,
-            _ => return None,
-        };
-        Some(PeerPlace { strength, hour: u32::from_be_bytes(*hour), row: row.try_into().ok()? })
-    }
-}
-
-/// What says when to look at a document in a row of [`MANIFESTS`]; none of one that is not by BLAKE3, which nobody
-/// publishes.
-pub(super) fn document_kind_row(row: &[u8]) -> Option<OtherRow> {
-    let digest = row.strip_prefix(&BLAKE3_HEAD)?.try_into().ok()?;
-    Some(kind_row(KIND_DOCUMENT, digest))
-}
-
-/// Row in [`MANIFESTS`] of a document by its digest.
-pub(super) fn row_of_document(digest: &[u8]) -> Vec<u8> {
-    [&BLAKE3_HEAD, digest].concat()
-}
-
-/// Id of the document in a row of [`MANIFESTS`]: documents are raw bytes under their hash.
-pub(super) fn document_of_row(row: &[u8]) -> Option<ContentId> {
-    const CID_V1_RAW: [u8; 2] = [1, 0x55];
-    ContentId::from_cid_bytes(&[&CID_V1_RAW, row].concat()).ok()
 }
 
 /// Row of a record of another kind.

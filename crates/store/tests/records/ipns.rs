@@ -29,7 +29,7 @@ fn records_of_another_implementation_are_taken() {
         let record = IpnsRecord::parse(&name, &bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
         let value = b"/ipfs/bafkr4ifpcne3t5pzugtkaqcn5i3nzskjtpfslsnnyejlpte2spfoihzsmi";
         assert_eq!(record.value().as_ref(), value, "{what}");
-        assert_eq!((record.sequence(), record.ttl()), (42, std::time::Duration::from_secs(300)), "{what}");
+        assert_eq!((record.sequence(), record.ttl_ns()), (42, Some(300_000_000_000)), "{what}");
         // 2126-10-24, the day on which all of them end.
         assert_eq!(record.validity_ms() / 86_400_000, 57_274, "{what}");
         assert_eq!(record.bytes().as_ref(), bytes, "{what}");
@@ -48,7 +48,7 @@ fn no_changed_byte_changes_what_a_record_says() {
     for (what, name, bytes) in vectors() {
         let record = IpnsRecord::parse(&name, &bytes).expect("a valid record");
         let said =
-            |record: &IpnsRecord| (record.value().clone(), record.sequence(), record.validity_ms(), record.ttl());
+            |record: &IpnsRecord| (record.value().clone(), record.sequence(), record.validity_ms(), record.ttl_ns());
         // The fields before the signed ones are as long as they are, so a few hundred bytes cover all of them.
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -164,15 +164,4 @@ fn the_newer_record_is_known_by_its_sequence_then_its_end() {
     assert!(record(2, early).newer_than(&record(1, late)));
     assert!(record(1, late).newer_than(&record(1, early)));
     assert!(!record(1, early).newer_than(&record(1, early)));
-}
-
-#[test]
-fn a_record_with_a_time_to_live_of_zero_is_used_for_a_minute() {
-    let name = public_key(4).peer_id();
-    let ttl = |ttl_ns| {
-        let parts = IpnsParts { ttl_ns, ..IpnsParts::default() };
-        IpnsRecord::parse(&name, &parts.signed_by(4)).expect("a record").ttl()
-    };
-    let minute = std::time::Duration::from_secs(60);
-    assert_eq!([ttl(0), ttl(1_000_000_000)], [minute, minute / 60]);
 }

@@ -1,7 +1,5 @@
 //! Ids, records, messages and the store, from outside.
 
-mod damage;
-mod documents;
 mod ids;
 mod ipns;
 mod model;

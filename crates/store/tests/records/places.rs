@@ -1,14 +1,13 @@
 //! The places of one key: the node's own records always have theirs, and no stranger can take them all for good.
 
 use ron_store::{Applied, Bounds, Change, Key, ProviderRecord, PublicKey, Record, Store};
+use ron_types::limits::records::PROVIDERS_PER_KEY_MAX;
 
 use crate::samples::NOW_MS;
 
 const HOUR_MS: u64 = 3_600_000;
 const KEY: Key = Key([7; 32]);
 const OWNER: u32 = 1_000_000;
-/// Places of a key.
-const PLACES: usize = 64;
 
 fn key_of(number: u32) -> PublicKey {
     PublicKey(*blake3::hash(&number.to_le_bytes()).as_bytes())
@@ -30,8 +29,7 @@ fn record(peer: u32, signer: u32) -> Record {
 }
 
 fn store() -> Store {
-    let bounds = Bounds { providers_per_key_max: PLACES, ..Bounds::default() };
-    let store = Store::in_memory(bounds).expect("a store");
+    let store = Store::in_memory(Bounds::default()).expect("a store");
     store.set_owner(key_of(OWNER));
     store
 }
@@ -57,12 +55,12 @@ fn placed(store: &Store, numbers: std::ops::Range<u32>) -> usize {
 #[test]
 fn the_node_itself_finds_a_place_at_a_key_that_strangers_filled() {
     let store = store();
-    assert_eq!(strangers(&store, 0..64), PLACES);
+    assert_eq!(strangers(&store, 0..64), PROVIDERS_PER_KEY_MAX);
     for peer in [OWNER, 5_000, 5_001] {
         assert_eq!(own(&store, peer), Applied::Stored, "it provides itself, or vouches for somebody");
     }
-    assert_eq!(placed(&store, 0..64), PLACES - 3);
-    assert_eq!(store.count(), PLACES, "each took the place of a stranger");
+    assert_eq!(placed(&store, 0..64), PROVIDERS_PER_KEY_MAX - 3);
+    assert_eq!(store.count(), PROVIDERS_PER_KEY_MAX, "each took the place of a stranger");
 }
 
 #[test]
@@ -79,7 +77,7 @@ fn strangers_never_push_out_what_the_node_signed() {
     }
     assert_eq!(own(&store, 5_064), Applied::KeyFull);
     assert_eq!(strangers(&store, 2_000..2_100), 0);
-    assert_eq!(placed(&store, 5_000..5_064), PLACES);
+    assert_eq!(placed(&store, 5_000..5_064), PROVIDERS_PER_KEY_MAX);
 }
 
 /// Keys cost nothing. Whoever comes first does not keep the others out, and whoever comes last, with however many,
@@ -87,15 +85,15 @@ fn strangers_never_push_out_what_the_node_signed() {
 #[test]
 fn neither_the_first_nor_the_last_who_makes_up_keys_has_all_places() {
     let store = store();
-    assert_eq!(strangers(&store, 0..64), PLACES);
+    assert_eq!(strangers(&store, 0..64), PROVIDERS_PER_KEY_MAX);
     let late = strangers(&store, 10_000..10_064);
     assert!((1..=63).contains(&late), "{late} of 64 who came late have a place");
     let placed_before = store.providers(&KEY, NOW_MS, 100).expect("providers").len();
-    assert_eq!(placed_before, PLACES);
+    assert_eq!(placed_before, PROVIDERS_PER_KEY_MAX);
     strangers(&store, 20_000..22_000);
     let first = placed(&store, 0..64) + placed(&store, 10_000..10_064);
     assert!(first >= 12, "{first} places are those of the 128 who were there before the flood");
-    assert_eq!(store.count(), PLACES);
+    assert_eq!(store.count(), PROVIDERS_PER_KEY_MAX);
 }
 
 #[test]

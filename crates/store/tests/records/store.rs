@@ -71,50 +71,6 @@ fn a_later_record_takes_the_place_of_an_earlier_one() {
 }
 
 #[test]
-fn a_key_has_a_thousand_providers_the_newest_first() {
-    let store = memory();
-    let record = |peer: u16| {
-        let issued_ms = NOW_MS - u64::from(peer % 97);
-        ProviderRecord { issued_ms, ..provider(1, peer, peer) }
-    };
-    let changes: Vec<Change> = (0..1_001).map(|peer| Change::Put(Record::Provider(record(peer)))).collect();
-    let applied = store.apply(&changes, NOW_MS).expect("a batch");
-    assert!(applied[..1_000].iter().all(|applied| *applied == Applied::Stored));
-    let found = store.providers(&Key([1; 32]), NOW_MS, usize::MAX).expect("providers");
-    assert_eq!(found.len(), 1_000);
-    assert!(found.is_sorted_by(|one, next| one.issued_ms >= next.issued_ms));
-    assert_eq!(store.providers(&Key([1; 32]), NOW_MS, 64).expect("providers"), found[..64]);
-}
-
-#[test]
-fn a_provider_record_tells_where_its_peer_is_and_what_the_peer_says_goes_first() {
-    let store = memory();
-    store.set_owner(key_of(9));
-    let at = |key: u8, signer: u16, addr: &str, hours: u64| {
-        let addrs = vec![addr.parse().expect("an address")];
-        ProviderRecord { addrs, expires_ms: NOW_MS + hours * HOUR_MS, ..provider(key, 1, signer) }
-    };
-    let known = |now_ms: u64| {
-        let record = store.provider_record_of(&key_of(1).peer_id(), now_ms).expect("readable");
-        record.map(|record| record.addrs[0].to_string())
-    };
-    assert_eq!(known(NOW_MS), None);
-    for (record, expected) in [
-        (at(1, 2, "/ip4/192.0.2.2/tcp/2", 40), "/ip4/192.0.2.2/tcp/2"),
-        (at(2, 9, "/ip4/192.0.2.9/tcp/9", 20), "/ip4/192.0.2.9/tcp/9"),
-        (at(3, 1, "/ip4/192.0.2.1/tcp/1", 3), "/ip4/192.0.2.1/tcp/1"),
-        (at(4, 3, "/ip4/192.0.2.3/tcp/3", 47), "/ip4/192.0.2.1/tcp/1"),
-        (at(5, 1, "/ip4/192.0.2.1/tcp/5", 5), "/ip4/192.0.2.1/tcp/5"),
-    ] {
-        assert_eq!(put(&store, record, NOW_MS), Applied::Stored);
-        assert_eq!(known(NOW_MS).as_deref(), Some(expected));
-    }
-    assert_eq!(known(NOW_MS + 5 * HOUR_MS), None, "what is over tells nothing");
-    store.expire(NOW_MS + 60 * HOUR_MS).expect("written");
-    assert_eq!((known(NOW_MS), store.counts().records_bytes), (None, 0));
-}
-
-#[test]
 fn a_withdrawal_keeps_earlier_records_away() {
     let store = memory();
     let record = provider(1, 1, 1);
@@ -147,9 +103,8 @@ fn a_vouching_signer_does_not_push_out_what_the_peer_says() {
 }
 
 #[test]
-fn a_key_has_as_many_providers_as_is_set_and_those_who_speak_for_themselves_stay() {
-    let bounds = Bounds { providers_per_key_max: 64, ..Bounds::default() };
-    let store = Store::in_memory(bounds).expect("a store");
+fn a_key_has_64_providers_and_those_who_speak_for_themselves_stay() {
+    let store = memory();
     for peer in 0..60 {
         assert_eq!(put(&store, provider(1, peer, 1_000), NOW_MS), Applied::Stored);
     }
@@ -444,6 +399,36 @@ fn a_damaged_file_is_never_a_panic() {
         let _ = std::fs::remove_file(folder.path().join("index.redb.is-damaged"));
     }
     assert!(told > 0);
+}
+
+/// The pages are whole and a record in one is not: nothing but reading it can tell.
+#[test]
+fn damage_that_is_found_while_reading_sets_the_file_aside_at_the_next_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("index.redb");
+    let store = open(&path);
+    for peer in 0..3 {
+        put(&store, provider(peer as u8, peer, peer), NOW_MS);
+    }
+    drop(store);
+    let mut bytes = std::fs::read(&path).expect("a file");
+    let signer = key_of(1).0;
+    let places: Vec<usize> = (0..bytes.len() - 33).filter(|at| bytes[*at..].starts_with(&signer)).collect();
+    assert!(!places.is_empty());
+    // Behind the signer stands whether it is the peer itself.
+    places.iter().for_each(|at| bytes[at + 32] = 9);
+    std::fs::write(&path, &bytes).expect("written");
+
+    let store = open(&path);
+    assert_eq!(peers(&store, 0, NOW_MS).len(), 1);
+    let damaged = store.providers(&Key([1; 32]), NOW_MS, 9);
+    assert!(matches!(damaged, Err(ron_store::StoreError::Damaged(_))), "{damaged:?}");
+    drop(store);
+    let opened = Store::open(&path, Bounds::default()).expect("a store");
+    assert!(opened.lost.is_some() && opened.store.count() == 0);
+    put(&opened.store, provider(1, 1, 1), NOW_MS);
+    drop(opened);
+    assert_eq!(open(&path).count(), 1);
 }
 
 #[test]

@@ -19,8 +19,7 @@ pub struct Place {
 }
 
 impl Outbox {
-    /// Keeps room for an answer of about so many bytes. Answers and what is kept for them have half of the queue at
-    /// most, and wait for events only where there is no room at all.
+    /// Keeps room for a frame of about so many bytes, if that leaves half of the queue to others.
     pub fn try_place(&self, bytes: usize) -> Result<Place, PushError> {
         self.with(|state, _| state.keep(bytes))?;
         Ok(Place { outbox: self.clone(), bytes: Some(bytes) })

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use oap::{AppId, Decoder, Frame};
 use quinn::{Connection, ConnectionError, RecvStream};
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 use super::config::LANES_MAX;
 use crate::closed::{BadHello, Closed, ConnectError};
 use crate::connect::FIRST_FRAME_BYTES_MAX;
-use crate::reader::{Dry, excuse_frame, note_frame};
+use crate::reader::{Dry, note_frame};
 
 /// Bytes read from one stream before the next has its turn.
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -140,20 +139,10 @@ impl Input {
 
     /// Reads a stream once; true if bytes came.
     fn look(&mut self, context: &mut Context<'_>, index: usize) -> bool {
-        let has_room = self.has_room();
+        let has_room = self.buffered_bytes() <= UNFINISHED_FRAMES_MAX * self.frame_bytes_max;
         // Of frames without end one is read on, so that its end, or its time, comes. Control frames are small.
         let may_read = has_room || index == 0 || self.oldest() == Some(index);
         may_read && self.streams.get_mut(index).is_some_and(|stream| stream.look(context))
-    }
-
-    /// Whether any stream may be read. Buffers that are large and empty are no frames, and are given back first:
-    /// without a frame that is read on, a stream that is passed over would wake nobody.
-    fn has_room(&mut self) -> bool {
-        let bytes_max = UNFINISHED_FRAMES_MAX * self.frame_bytes_max;
-        self.buffered_bytes() <= bytes_max || {
-            self.shrink();
-            self.buffered_bytes() <= bytes_max
-        }
     }
 
     /// The stream whose frame has been waiting for its end for the longest time.
@@ -196,11 +185,6 @@ impl Input {
     /// When the oldest of the frames began that are not whole yet.
     pub(crate) fn frame_began(&self) -> Option<Instant> {
         self.streams.iter().filter_map(|stream| stream.frame_began).min()
-    }
-
-    /// Lets frames that had begun by then have so much more time.
-    pub(crate) fn excuse(&mut self, pause: Duration, began_by: Instant) {
-        self.streams.iter_mut().for_each(|stream| excuse_frame(&mut stream.frame_began, pause, began_by));
     }
 
     pub(crate) fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {

@@ -67,27 +67,15 @@ fn what_is_cut_into_frames_is_taken_whole_or_not_at_all() {
 }
 
 #[test]
-fn shedding_leaves_what_may_not_go_in_its_place() {
-    let mut scheduler = Scheduler::new(BOUNDS);
-    for corr in 0..5 {
-        scheduler.push(1, frame(corr, 100)).expect("room");
-    }
-    assert_eq!(scheduler.shed_oldest(1, 150, |frame| frame.corr % 2 == 1), (2, 200));
-    assert_eq!(scheduler.shed_oldest(1, 150, |_| false), (0, 0));
-    assert_eq!((scheduler.bytes(), scheduler.frames()), (300, 3));
-    assert_eq!(taken(&mut scheduler, usize::MAX), [0, 2, 4]);
-}
-
-#[test]
 fn shedding_takes_the_oldest_of_one_flow() {
     let mut scheduler = Scheduler::new(BOUNDS);
     for corr in 0..4 {
         scheduler.push(corr % 2, frame(corr, 100)).expect("room");
     }
-    assert_eq!(scheduler.shed_oldest(0, 1, |_| true), (1, 100));
+    assert_eq!(scheduler.shed_oldest(0, 1), (1, 100));
     assert_eq!((scheduler.bytes(), scheduler.frames()), (300, 3));
-    assert_eq!(scheduler.shed_oldest(1, 1000, |_| true), (2, 200), "the flow is empty then");
-    assert_eq!(scheduler.shed_oldest(5, 1, |_| true), (0, 0), "no such flow");
+    assert_eq!(scheduler.shed_oldest(1, 1000), (2, 200), "the flow is empty then");
+    assert_eq!(scheduler.shed_oldest(5, 1), (0, 0), "no such flow");
     assert_eq!(taken(&mut scheduler, usize::MAX), [2]);
 }
 
@@ -204,9 +192,7 @@ fn agree(scheduler: &mut Scheduler, model: &mut Model, number: u64, operation: &
             assert!(out >= bytes.min(before), "no less than asked for");
             assert!(out <= bytes.saturating_add(last), "no more than one frame beyond");
         }
-        Operation::Shed { flow, bytes } => {
-            assert_eq!(scheduler.shed_oldest(flow, bytes, |_| true).0, model.shed(flow, bytes))
-        }
+        Operation::Shed { flow, bytes } => assert_eq!(scheduler.shed_oldest(flow, bytes).0, model.shed(flow, bytes)),
     }
     assert_eq!((scheduler.bytes(), scheduler.frames()), (model.bytes(), model.waiting.len()));
     assert_eq!(scheduler.control_bytes(), model.controls * HEADER_BYTES);

@@ -1,6 +1,6 @@
 //! The end of a session: in order, in time, and when the other side is stuck.
 
-use oap::{AppId, Control, Frame, status};
+use oap::{AppId, Frame, status};
 use ron_kernel::{Deadline, clock};
 use tokio::task::JoinSet;
 
@@ -10,9 +10,7 @@ use crate::{Carrier, Closed, GoAway, Heard, PushError, SessionLimits};
 for_each_carrier! {
     #[tokio::test] {
         what_is_queued_is_drained_after_the_farewell,
-        what_is_queued_arrives_at_a_side_that_leaves_as_well,
         every_farewell_names_the_highest_request_that_was_begun,
-        a_farewell_names_what_was_begun_of_the_read_that_ends_the_session,
         a_writer_that_is_dropped_ends_the_session_and_not_in_order,
     }
     #[tokio::test(start_paused = true)] {
@@ -49,47 +47,6 @@ async fn what_is_queued_is_drained_after_the_farewell(carrier: Carrier) {
     for ended in set.join_all().await {
         assert!(matches!(ended, Closed::Done), "{ended}");
     }
-}
-
-async fn what_is_queued_arrives_at_a_side_that_leaves_as_well(carrier: Carrier) {
-    let (dialled, mut accepted) = pair_over_sockets(carrier).await;
-    for corr in 0..50 {
-        dialled.outbox.push(corr % 20, frame(corr, 60_000)).expect("room");
-    }
-    dialled.outbox.close(&GoAway::normal(), Deadline::after(20 * SECOND));
-    accepted.outbox.close(&GoAway::normal(), Deadline::after(20 * SECOND));
-    let mut set = JoinSet::new();
-    // It has nothing to say, and its end is read before the other side has written anything.
-    run(&mut set, accepted.writer);
-    let mut reader = dialled.reader;
-    let leaving = set.spawn(async move { hear_all(&mut reader).await.1 });
-    if carrier == Carrier::Tcp {
-        while !leaving.is_finished() {
-            tokio::task::yield_now().await;
-        }
-    }
-    run(&mut set, dialled.writer);
-    let (heard, closed) = hear_all(&mut accepted.reader).await;
-    assert_eq!(numbers(&heard).len(), 50, "nothing is thrown away: {closed}");
-    for ended in set.join_all().await {
-        assert!(matches!(ended, Closed::Done), "{ended}");
-    }
-}
-
-async fn a_farewell_names_what_was_begun_of_the_read_that_ends_the_session(carrier: Carrier) {
-    let (mut raw, mut session) = raw_pair(carrier, PIPE_BYTES, &SessionLimits::default()).await;
-    let no_frame = 1u32.to_be_bytes();
-    raw.say_in_flow(&[&frame(41, 10).to_bytes()[..], &no_frame].concat()).await;
-    let mut heard = Vec::new();
-    session.reader.next_batch(&mut heard).await.expect("what came before");
-    assert_eq!(numbers(&heard), [41]);
-    session.outbox.note_begun(41);
-    let mut set = JoinSet::new();
-    run(&mut set, session.writer);
-    let closed = hear_all(&mut session.reader).await.1;
-    assert!(matches!(closed, Closed::Refused(_)), "{closed}");
-    let farewell = Control::parse(&raw.hear().await.expect("a frame")).expect("a control frame");
-    assert!(matches!(farewell, Control::GoAway { last_corr: 41, .. }), "{farewell:?}");
 }
 
 async fn every_farewell_names_the_highest_request_that_was_begun(carrier: Carrier) {

@@ -14,7 +14,6 @@ for_each_carrier! {
     #[tokio::test(start_paused = true)] {
         a_frame_that_trickles_in_is_refused_after_five_seconds,
         each_frame_has_its_own_time,
-        time_in_which_nobody_reads_is_not_the_senders,
         a_silent_side_is_gone_after_thirty_seconds,
         two_sides_with_nothing_to_say_stay_together,
         a_side_that_does_not_read_is_given_up_after_five_seconds,
@@ -64,32 +63,6 @@ async fn each_frame_has_its_own_time(carrier: Carrier) {
         }
     };
     both(sending, hearing).await;
-}
-
-async fn time_in_which_nobody_reads_is_not_the_senders(carrier: Carrier) {
-    let (mut raw, mut session) = raw_pair(carrier, PIPE_BYTES, &SessionLimits::default()).await;
-    let bytes = frame(1, 100).to_bytes();
-    raw.say_in_flow(&[&bytes[..], &bytes[..50]].concat()).await;
-    let mut heard = Vec::new();
-    session.reader.next_batch(&mut heard).await.expect("the first frame");
-    // Whoever read it is busy with it, for longer than a frame may take; over TCP also for longer than silence may
-    // last, which over QUIC the library hears.
-    let pause = if carrier == Carrier::Tcp { 40 * SECOND } else { 20 * SECOND };
-    tokio::time::sleep(pause).await;
-    let sending = async {
-        tokio::time::sleep(4 * SECOND).await;
-        raw.say_in_flow(&bytes[50..]).await;
-    };
-    let (second, ()) = both(session.reader.next_batch(&mut heard), sending).await;
-    second.expect("its second half came four seconds after somebody waited for it");
-    if carrier == Carrier::Quic {
-        return;
-    }
-    tokio::time::sleep(pause).await;
-    let began = clock::now();
-    let closed = session.reader.next_batch(&mut heard).await.expect_err("nothing more comes");
-    assert!(matches!(closed, Closed::Timeout("idle")), "{closed}");
-    assert!((30.0..30.1).contains(&seconds_since(began)), "silence is what is listened to");
 }
 
 async fn a_silent_side_is_gone_after_thirty_seconds(carrier: Carrier) {

@@ -13,7 +13,6 @@ for_each_carrier! {
         a_frame_that_was_not_agreed_on_is_not_queued,
         a_sender_that_may_wait_gets_room_as_it_comes,
         a_place_is_kept_until_it_is_used_or_given_up,
-        events_leave_room_for_answers,
         control_frames_pass_a_full_queue,
         a_flood_of_ping_costs_no_more_than_the_reserve,
         pong_comes_in_time_over_a_saturated_link,
@@ -28,7 +27,7 @@ async fn a_full_queue_says_so_and_takes_no_more(carrier: Carrier) {
     let (taken, outcome) = session.outbox.push_all(1, (0..20).map(|corr| frame(corr, 62)));
     assert_eq!((taken, outcome), (10, Err(PushError::Full { queued_bytes: 1000, queued_frames: 10 })));
     assert_eq!((session.outbox.queued_frames(), session.outbox.queued_bytes_of(1)), (10, 1000));
-    assert_eq!(session.outbox.shed_oldest(1, 150, |_| true), (2, 200));
+    assert_eq!(session.outbox.shed_oldest(1, 150), (2, 200));
     assert_eq!(session.outbox.push(1, frame(20, 62)), Ok(()));
 }
 
@@ -108,21 +107,6 @@ async fn a_place_is_kept_until_it_is_used_or_given_up(carrier: Carrier) {
     let last = places.pop().expect("a place");
     assert_eq!(last.push(1, frame(3, 1)), Err(PushError::Closed));
     assert_eq!(outbox.place(1).await.map(drop), Err(PushError::Closed));
-}
-
-async fn events_leave_room_for_answers(carrier: Carrier) {
-    let limits = SessionLimits { egress_frames_max: 8, ..SessionLimits::default() };
-    let (session, _other) = pair_with(carrier, PIPE_BYTES, &limits).await;
-    let outbox = session.outbox;
-    outbox.reserve_for_answers(0, 2);
-    let answer = |corr| Frame::response(AppId::LANES, corr, oap::status::OK, "done");
-    assert_eq!(outbox.push_all(1, (0..20).map(|corr| frame(corr, 62))).0, 6, "events have what is not for answers");
-    let outcome = outbox.try_place(100).expect("a place, however many events there are");
-    outbox.push(2, answer(2)).expect("room, however many events there are");
-    assert!(outbox.try_place(100).is_err() && outbox.push(2, answer(2)).is_err(), "the bound is the bound");
-    outcome.push(3, answer(3)).expect("its room was kept");
-    assert_eq!(outbox.push_all(1, [frame(20, 62)]).0, 0);
-    assert_eq!(outbox.queued_frames(), 8);
 }
 
 async fn control_frames_pass_a_full_queue(carrier: Carrier) {

@@ -10,15 +10,12 @@ pub const REPLICATION: usize = 20;
 pub const REPLICATION_MAX: usize = 64;
 /// Nodes a node knows at once.
 pub const PEERS_MAX: usize = 4096;
-/// Announcements of nodes that are not known yet and are looked at in a second: each is dialled, and whoever makes them
-/// up could have every node dial somebody.
-pub const NEWCOMERS_PER_SECOND: u32 = 16;
+/// Of these, at most one in so many is known by its announcement alone: whoever relays announcements can make them up.
+pub const UNMET_ONE_IN: usize = 4;
 /// Nodes that were named by others and not met yet, whose addresses are remembered.
 pub const CANDIDATES_MAX: usize = 4096;
 /// Addresses remembered of one node.
 pub const ADDRESSES_PER_PEER_MAX: usize = 8;
-/// Addresses from outside that one node announces.
-pub const ANNOUNCED_MAX: usize = 2;
 /// Nodes of the bootstrap list.
 pub const BOOTSTRAP_MAX: usize = 64;
 /// Connections with other nodes at once.
@@ -53,10 +50,6 @@ pub const READING_BYTES_PER_CONNECTION_MAX: usize = MIB;
 pub const ANSWERS_CAPACITY: usize = 512;
 /// Bytes of the answers that wait to be sent.
 pub const ANSWERS_BYTES_MAX: usize = 32 * MIB;
-/// Bytes of answers that were sent and that nobody has read yet, on all connections.
-pub const UNREAD_BYTES_MAX: usize = 32 * MIB;
-/// Bytes of those of one node: beyond it its questions are refused until it reads.
-pub const UNREAD_BYTES_PER_PEER_MAX: usize = UNREAD_BYTES_MAX / 8;
 /// Orders to the network that wait to be taken.
 pub const ORDERS_CAPACITY: usize = 1024;
 /// Questions of this node that wait for another one at once.
@@ -67,10 +60,6 @@ pub const ASK_TIME_MAX: Duration = Duration::from_secs(5);
 pub const KEEP_CAPACITY: usize = 4096;
 /// Bytes of the records that wait to be placed.
 pub const KEEP_BYTES_MAX: usize = 16 * MIB;
-/// Walks to the nodes nearest to records that are to be placed, at once.
-pub const WALKS_AT_ONCE_MAX: usize = 16;
-/// Records that a sweep has on their way at once, so that there is room for what callers publish.
-pub const SWEPT_AT_ONCE_MAX: usize = 1024;
 /// Offers of records under way at once.
 pub const OFFERS_AT_ONCE_MAX: usize = 16;
 /// Time in which a dialled node must have shown who it is.
@@ -103,8 +92,5 @@ const _: () = assert!(ASKS_PER_PEER_AT_ONCE_MAX < ASKS_PER_PEER_WAITING_MAX, "an
 const _: () = assert!(2 * ASKS_PER_PEER_AT_ONCE_MAX < STREAMS_MAX, "both sides may ask at once, and look about");
 const _: () = assert!(8 * ASKS_PER_PEER_WAITING_MAX <= ASKED_CAPACITY, "one node cannot fill the queue");
 const _: () = assert!(CONNECTIONS_PER_IP_MAX <= CONNECTIONS_MAX);
-const _: () = assert!(2 * SWEPT_AT_ONCE_MAX <= KEEP_CAPACITY, "a sweep leaves room in the queue");
 const _: () = assert!(PEERS_SAVED_MAX * ADDRESSES_PER_PEER_MAX * 160 <= PEERS_FILE_BYTES_MAX);
 const _: () = assert!(ANNOUNCE_INTERVAL.as_secs() < PEER_RECORD_TTL.as_secs());
-const _: () = assert!(super::records::ANSWER_BYTES_MAX <= UNREAD_BYTES_PER_PEER_MAX, "any one answer can be sent");
-const _: () = assert!(2 * ANNOUNCED_MAX < ADDRESSES_PER_PEER_MAX, "over two transports, and where it listens");

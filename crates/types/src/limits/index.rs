@@ -21,7 +21,7 @@ pub const WATCHED_LOOKED_UP_EVERY: Duration = Duration::from_secs(30);
 /// Subjects of watchers that are looked up in a second. Where more are watched, each waits longer for its turn.
 pub const WATCHED_LOOKED_UP_PER_SECOND: usize = 8;
 /// Providers of a watched subject that are remembered, so that each is told once.
-pub const WATCHED_PROVIDERS_MAX: usize = PROVIDERS_MAX;
+pub const WATCHED_PROVIDERS_MAX: usize = 4 * PROVIDERS_MAX;
 /// A lookup ends this long before its callers' time is over, so that they get what it found.
 pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
 /// Time that a caller waits for the network where strangers' records in the store are all that is known: what a target
@@ -55,13 +55,12 @@ pub const WARMUP_WAIT: Duration = Duration::from_secs(10);
 pub const UPSTREAMS_MAX: usize = 16;
 /// Longest address of an upstream router, in bytes.
 pub const UPSTREAM_BYTES_MAX: usize = 256;
-/// Providers that one lookup looks at and remembers, and of one answer: all that a key may have in the store.
-pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_BOUNDS.1;
+/// Providers of one answer, unless its caller filters them first.
+pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_MAX;
+/// Providers that one lookup looks at and remembers, of which answers have the best, or the best that pass a filter.
+pub const CANDIDATES_MAX: usize = 4 * PROVIDERS_MAX;
 /// Updates written in one transaction.
 pub const INGEST_BATCH_MAX: usize = 256;
-/// Updates that wait to be written for which there is room though peers would fill the queue: those of callers and of
-/// the node itself.
-pub const INGEST_RESERVE: usize = super::INDEX_INGEST_CAPACITY / 2;
 /// Callers that wait for one coalesced update.
 pub const INGEST_WAITERS_MAX: usize = 1024;
 /// Time a publication has to be written.
@@ -114,7 +113,5 @@ const RENEWED_IN_S: usize = PROVIDER_TTL.as_secs() as usize * 3 / 8;
 const SAID_MAX: usize = 2 * super::records::PINS_MAX;
 const _: () = assert!(SAID_MAX / RENEWALS_PER_SECOND < RENEWED_IN_S, "all that a node says can be renewed in time");
 const _: () = assert!(SAID_MAX / RENEWALS_LOOKED_AT_PER_SECOND < RENEWED_IN_S / 2, "and is looked at in time");
-const _: () =
-    assert!(super::records::WIRE_RECORDS_MAX <= super::INDEX_INGEST_CAPACITY - INGEST_RESERVE, "room for an offer");
 const _: () = assert!(2 * RENEWALS_PER_SECOND <= super::INDEX_INGEST_CAPACITY, "and leaves room for callers");
 const _: () = assert!(INGEST_BATCH_MAX >= super::INDEX_INGEST_CAPACITY, "a drain writes what waits in one go");

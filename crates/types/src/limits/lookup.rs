@@ -57,10 +57,8 @@ pub const BREAKER_TARGETS_MAX: usize = 16_384;
 
 /// Peers in the table of one node.
 pub const TABLE_PEERS_MAX: usize = 65_536;
-/// Peers in the table of one node that nobody has met, known by what they claim alone, where few were met.
-pub const TABLE_UNMET_MIN: usize = 16;
-/// Of the peers of a table, at most one in so many is one that nobody has met: claims cost nothing.
-pub const TABLE_UNMET_ONE_IN: usize = 4;
+/// Peers in the table of one node that nobody has met: known by what they claim alone.
+pub const TABLE_UNMET_MAX: usize = 1024;
 /// Peers of one network of addresses (IPv4 /16, IPv6 /32) in the whole table.
 pub const TABLE_GROUP_PEERS_MAX: usize = 64;
 /// Peers of one network of addresses among those that share a prefix of the same length with the node.
@@ -80,4 +78,4 @@ const _: () = assert!(HEDGE_AFTER_MIN.as_millis() < HEDGE_AFTER.as_millis());
 const _: () = assert!(HEDGE_AFTER.as_millis() < HEDGE_AFTER_MAX.as_millis());
 const _: () = assert!(NEAREST <= ASKS_MAX && ASKS_MAX <= CANDIDATES_MAX);
 const _: () = assert!(TABLE_GROUP_BUCKET_MAX <= TABLE_GROUP_PEERS_MAX);
-const _: () = assert!(TABLE_UNMET_MIN < TABLE_PEERS_MAX && TABLE_UNMET_ONE_IN > 1);
+const _: () = assert!(TABLE_UNMET_MAX < TABLE_PEERS_MAX);

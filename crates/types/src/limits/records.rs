@@ -24,12 +24,8 @@ pub const TTL_MAX: Duration = Duration::from_secs(48 * 3600);
 pub const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 /// Largest IPNS record, as its specification has it.
 pub const IPNS_BYTES_MAX: usize = 10 * 1024;
-/// Time for which an IPNS record is used without asking again where it does not say.
-pub const IPNS_TTL_DEFAULT: Duration = Duration::from_secs(60);
-/// Provider records kept for one key unless told otherwise.
-pub const PROVIDERS_PER_KEY_MAX: usize = 1_000;
-/// Least and largest number of provider records of one key that can be set. All of them are in one answer of this node.
-pub const PROVIDERS_PER_KEY_BOUNDS: (usize, usize) = (64, 2_000);
+/// Provider records kept for one key.
+pub const PROVIDERS_PER_KEY_MAX: usize = 64;
 /// Records of all kinds that the store keeps unless told otherwise.
 pub const RECORDS_MAX: usize = 11_000_000;
 /// Bytes of all records that the store keeps on disk unless told otherwise: their rows and values, not the pages around
@@ -49,8 +45,6 @@ pub const MANIFEST_BYTES_MAX: usize = MIB;
 pub const POSSESSION_DEPTH_MAX: usize = 10;
 /// Bytes of all manifests that the store keeps unless told otherwise.
 pub const MANIFESTS_BYTES_MAX: usize = 1024 * MIB;
-/// One of so many bytes for manifests is left to the operator.
-pub const DOCUMENTS_RESERVE_SHARE: usize = 16;
 /// Pins that the store keeps, and keys that the node itself provides.
 pub const PINS_MAX: usize = 1_000_000;
 /// Largest answer remembered for an idempotency key.
@@ -80,14 +74,9 @@ const _: () = assert!(
 const _: () = assert!(MANIFEST_BYTES_MAX <= 1024 << POSSESSION_DEPTH_MAX, "every chunk of a manifest can be proved");
 const _: () = assert!(IPNS_BYTES_MAX * 2 < REQUEST_BYTES_MAX, "any one record fits into a request");
 const _: () = assert!(MANIFEST_BYTES_MAX <= super::BODY_BYTES_MAX, "a manifest can be sent in one request");
-const _: () =
-    assert!(PROVIDERS_PER_KEY_BOUNDS.0 >= WIRE_RECORDS_MAX, "an answer to a peer is full of one key's providers");
+const _: () = assert!(PROVIDERS_PER_KEY_MAX <= WIRE_RECORDS_MAX, "all providers of a key fit into one answer");
 const _: () = assert!(
-    PROVIDERS_PER_KEY_BOUNDS.0 <= PROVIDERS_PER_KEY_MAX && PROVIDERS_PER_KEY_MAX <= PROVIDERS_PER_KEY_BOUNDS.1,
-    "the default can be set"
-);
-const _: () = assert!(
-    (ADDRS_MAX * (ADDR_BYTES_MAX + 2) + PROTOCOLS_MAX * (PROTOCOL_BYTES_MAX + 1) + 256) * WIRE_RECORDS_MAX
+    (ADDRS_MAX * (ADDR_BYTES_MAX + 2) + PROTOCOLS_MAX * (PROTOCOL_BYTES_MAX + 1) + 256) * PROVIDERS_PER_KEY_MAX
         < ANSWER_BYTES_MAX,
-    "as many of the largest provider records as an answer may have fit into it"
+    "the largest provider records of a key fit into one answer"
 );

@@ -1,7 +1,9 @@
 //! A Parquet file whose sizes are checked before the library believes them.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use parquet::arrow::arrow_reader::RowGroups;
@@ -11,7 +13,6 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 
-use super::checked::{CheckedFile, CheckedReader};
 use super::footer::{self, varint};
 use crate::limits::FOOTER_BYTES_MAX;
 
@@ -19,73 +20,87 @@ use crate::limits::FOOTER_BYTES_MAX;
 const HEAD_BYTES: usize = 512;
 
 /// The bytes of a Parquet file.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Bytes {
-    /// On disk, where somebody may write to them while they are read.
-    File(Arc<CheckedFile>),
+    /// On disk.
+    File(File),
     /// In memory.
     Memory(bytes::Bytes),
 }
 
-impl Bytes {
-    /// Number of bytes.
-    pub fn length(&self) -> u64 {
-        match self {
-            Bytes::File(file) => file.length(),
-            Bytes::Memory(bytes) => bytes.len() as u64,
-        }
-    }
-}
-
-/// One reader of a file, which refuses pages and footers past a bound.
+/// A file that refuses pages and footers past a bound. Reads at places, so that threads do not share a position.
 #[derive(Debug)]
 pub struct GuardedFile {
-    source: Source,
+    bytes: Bytes,
     length: u64,
     page_bytes_max: u64,
 }
 
-#[derive(Debug)]
-enum Source {
-    File(CheckedReader),
-    Memory(bytes::Bytes),
-}
-
 impl GuardedFile {
-    /// A reader of these bytes.
-    pub fn new(bytes: &Bytes, page_bytes_max: u64) -> GuardedFile {
-        let source = match bytes {
-            Bytes::File(file) => Source::File(CheckedReader::new(file)),
-            Bytes::Memory(bytes) => Source::Memory(bytes.clone()),
+    /// Takes over a file.
+    pub fn new(bytes: Bytes, page_bytes_max: u64) -> io::Result<GuardedFile> {
+        let length = match &bytes {
+            Bytes::File(file) => file.metadata()?.len(),
+            Bytes::Memory(bytes) => bytes.len() as u64,
         };
-        GuardedFile { source, length: bytes.length(), page_bytes_max }
+        Ok(GuardedFile { bytes, length, page_bytes_max })
+    }
+
+    /// Length in bytes when it was opened.
+    pub fn length(&self) -> u64 {
+        self.length
     }
 
     /// Checks the footer, as far as the library would trust it.
     pub fn check_footer(&self) -> std::result::Result<(), String> {
-        let start = self.length.checked_sub(8).ok_or("too short for a Parquet file")?;
-        let read = |start: u64, length: usize| self.read(start, length).map_err(|error| error.to_string());
         let mut end = [0; 8];
-        end.copy_from_slice(&read(start, 8)?);
+        let start = self.length.checked_sub(8).ok_or("too short for a Parquet file")?;
+        let cut_off = |error: io::Error| format!("cannot be read: {error}");
+        self.read_exact_at(&mut end, start).map_err(cut_off)?;
         let length = footer::length(&end)?;
         let start = start.checked_sub(length as u64).ok_or("its footer is longer than the file")?;
-        footer::check(&read(start, length)?)
+        let mut bytes = vec![0; length];
+        self.read_exact_at(&mut bytes, start).map_err(cut_off)?;
+        footer::check(&bytes)
     }
 
-    fn read(&self, start: u64, length: usize) -> Result<bytes::Bytes> {
-        match &self.source {
-            Source::File(file) => {
-                let mut buffer = vec![0; length];
-                file.read_exact_at(&mut buffer, start)?;
-                Ok(buffer.into())
-            }
-            Source::Memory(bytes) => {
-                let start = usize::try_from(start)?;
-                let is_within = start.checked_add(length).is_some_and(|end| end <= bytes.len());
-                let outside = || ParquetError::EOF("a part lies outside the file".to_owned());
-                is_within.then(|| bytes.slice(start..start + length)).ok_or_else(outside)
+    /// BLAKE3 of all bytes.
+    pub fn hash(&self) -> io::Result<blake3::Hash> {
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            match self.read_at(&mut buffer, at)? {
+                0 => return Ok(hasher.finalize()),
+                length => {
+                    hasher.update(&buffer[..length]);
+                    at += length as u64;
+                }
             }
         }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        match &self.bytes {
+            Bytes::File(file) => file.read_at(buffer, at),
+            Bytes::Memory(bytes) => {
+                let rest = bytes.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
+                let length = rest.len().min(buffer.len());
+                buffer[..length].copy_from_slice(&rest[..length]);
+                Ok(length)
+            }
+        }
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.read_at(&mut buffer[done..], at + done as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                length => done += length,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -96,12 +111,19 @@ impl Length for GuardedFile {
 }
 
 impl ChunkReader for GuardedFile {
-    type T = io::Cursor<bytes::Bytes>;
+    type T = io::Cursor<Vec<u8>>;
 
     /// Called for the footer's end and for the head of each page.
-    fn get_read(&self, start: u64) -> Result<io::Cursor<bytes::Bytes>> {
-        let length = self.length.saturating_sub(start).min(HEAD_BYTES as u64);
-        let head = self.read(start, length as usize)?;
+    fn get_read(&self, start: u64) -> Result<io::Cursor<Vec<u8>>> {
+        let mut head = vec![0; HEAD_BYTES];
+        let mut length = 0;
+        while length < head.len() {
+            match self.read_at(&mut head[length..], start.saturating_add(length as u64))? {
+                0 => break,
+                more => length += more,
+            }
+        }
+        head.truncate(length);
         // The end of the footer is no head of a page; row groups that reach into it were refused.
         let is_footer = start + 8 == self.length;
         if !is_footer {
@@ -116,7 +138,15 @@ impl ChunkReader for GuardedFile {
         if length as u64 > most {
             return Err(ParquetError::General(format!("a part of {length} bytes; at most {most}")));
         }
-        self.read(start, length)
+        if let Bytes::Memory(bytes) = &self.bytes {
+            let start = usize::try_from(start)?;
+            let is_within = start.checked_add(length).is_some_and(|end| end <= bytes.len());
+            let outside = || ParquetError::EOF("a part lies outside the file".to_owned());
+            return is_within.then(|| bytes.slice(start..start + length)).ok_or_else(outside);
+        }
+        let mut buffer = vec![0; length];
+        self.read_exact_at(&mut buffer, start)?;
+        Ok(buffer.into())
     }
 }
 
@@ -142,16 +172,15 @@ fn check_head(head: &[u8], most: u64) -> Result<()> {
 
 /// One row group of a file.
 pub struct RowGroup {
-    bytes: Bytes,
-    page_bytes_max: u64,
+    file: Arc<GuardedFile>,
     metadata: Arc<ParquetMetaData>,
     group: usize,
 }
 
 impl RowGroup {
     /// The row group of this number.
-    pub fn new(bytes: &Bytes, page_bytes_max: u64, metadata: &Arc<ParquetMetaData>, group: usize) -> RowGroup {
-        RowGroup { bytes: bytes.clone(), page_bytes_max, metadata: Arc::clone(metadata), group }
+    pub fn new(file: &Arc<GuardedFile>, metadata: &Arc<ParquetMetaData>, group: usize) -> RowGroup {
+        RowGroup { file: Arc::clone(file), metadata: Arc::clone(metadata), group }
     }
 }
 
@@ -163,9 +192,7 @@ impl RowGroups for RowGroup {
     fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>> {
         let group = self.metadata.row_group(self.group);
         let chunk = group.column(column);
-        // A reader for each column: they are read in turns, and each goes on where it was.
-        let file = Arc::new(GuardedFile::new(&self.bytes, self.page_bytes_max));
-        let pages = SerializedPageReader::new(file, chunk, self.num_rows(), None)?;
+        let pages = SerializedPageReader::new(Arc::clone(&self.file), chunk, self.num_rows(), None)?;
         let has_levels = chunk.column_descr().max_def_level() > 0;
         let pages = GuardedPages { pages, has_levels, values_left: group.num_rows() as u64 };
         Ok(Box::new(OneChunk(VecDeque::from([pages]))))

@@ -270,21 +270,3 @@ fn too_many_slots_are_refused() {
     let words = refused("u", format!("actor,quantity,metric\n{text}").as_bytes());
     assert!(words.contains("more than 4096 combinations"), "{words}");
 }
-
-/// Want of memory is nobody's damage: the same file is read where there is more.
-#[test]
-fn a_frame_that_asks_for_a_large_window_is_refused_for_want_of_memory_and_read_where_there_is_some() {
-    use std::io::Write as _;
-    let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("memory");
-    encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(27)).expect("a window");
-    encoder.write_all(b"actor,quantity\na,1\n").expect("memory");
-    let packed = encoder.finish().expect("memory");
-    for (memory_bytes, threads, most) in [(128 << 20, 2, 16), (128 << 20, 64, 8), (1 << 30, 8, 32)] {
-        let small = Limits { memory_bytes, ..limits(threads) };
-        let refused = read_bytes("u.csv.zst", &packed, &small).expect_err("too much");
-        let is_told = matches!(&refused, InputError::TooMuch(why) if why.contains(&format!("more than {most} MiB")));
-        assert!(is_told, "{memory_bytes} bytes, {threads} threads: {refused}");
-    }
-    let large = Limits { memory_bytes: 1 << 30, ..limits(2) };
-    assert_eq!(read_bytes("u.csv.zst", &packed, &large).expect("read").rows, 1);
-}

@@ -3,6 +3,5 @@
 
 mod bad;
 mod damage;
-mod exchanged;
 mod rows;
 mod same;

@@ -20,16 +20,10 @@ use crate::frames::{FrameStream, Reply};
 
 /// Time in which an engine must have taken messages, or the stream ends.
 const HAND_OVER_TIME: Duration = Duration::from_secs(2);
-/// Time for which messages wait for room for their outcomes; a client that reads none for so long has its stream ended.
-const PLACE_TIME: Duration = Duration::from_secs(10);
 /// Wait before messages that an engine had no room for are offered again.
 const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 /// Bytes that are kept free for an outcome; one that names many peers takes more.
 const OUTCOME_BYTES: usize = 1024;
-
-/// What a client is told whose outcomes find no room.
-const UNREAD: &str = "no room for the outcomes of this stream came up in 10 s; read what the session brings faster, or \
-                      ask for fewer outcomes (ACK_REQ)";
 
 /// A stream of messages on one lane.
 pub(super) struct Publishing {
@@ -80,9 +74,7 @@ impl Publishing {
         let place = match self.writer.outbox().try_place(OUTCOME_BYTES) {
             Err(PushError::Full { .. }) => {
                 self.hand_on(std::mem::take(before)).await?;
-                let waited =
-                    Deadline::after(PLACE_TIME).run("outcomes", self.writer.outbox().place(OUTCOME_BYTES)).await;
-                waited.map_err(|_| Reply::from(Error::new(Kind::Busy, UNREAD)))?
+                self.writer.outbox().place(OUTCOME_BYTES).await
             }
             place => place,
         };

@@ -44,29 +44,6 @@ fn a_large_message_whose_sender_dies_goes_on_from_another() {
 }
 
 #[test]
-fn a_message_in_chunks_that_is_asked_for_late_has_the_time_of_an_answer() {
-    let payload = vec![7; 3 * CHUNK_BYTES];
-    let (head, chunks) = parts(key(9, 1), &payload);
-    let (mut core, mut world) = core_with(CoreConfig::default(), 2);
-    core.hear(0, peer(1), Body::ChunkHead(head), &mut world).unwrap();
-    core.hear(0, peer(1), Body::Chunk(chunks[0].clone()), &mut world).unwrap();
-    core.peer_down(MS, &peer(1), &mut world);
-    // Just before what is here would be given up, somebody has the rest.
-    let late = 2950 * MS;
-    core.wait_until(late, &mut world);
-    core.hear(late, peer(2), digest(9, 1, 1), &mut world).unwrap();
-    world.sent.clear();
-    core.wait_until(late + 300 * MS, &mut world);
-    let asked = world.take(peer(2));
-    let from_the_second = |body: &Body| matches!(body, Body::Graft(want) | Body::Pull(want) if want.chunk == 1);
-    assert!(asked.iter().any(from_the_second), "{asked:?}");
-    for chunk in &chunks[1..] {
-        core.hear(late + 300 * MS, peer(2), Body::Chunk(chunk.clone()), &mut world).unwrap();
-    }
-    assert_eq!(world.delivered[0].5, payload);
-}
-
-#[test]
 fn a_last_chunk_that_comes_late_changes_nothing() {
     let (head, chunks) = parts(key(9, 2), &vec![7; 2 * CHUNK_BYTES]);
     let (mut core, mut world) = core_with(CoreConfig::default(), 4);

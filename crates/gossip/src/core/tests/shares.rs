@@ -118,33 +118,3 @@ fn a_peer_with_most_origins_of_all_lanes_gives_way_in_any_of_them() {
     assert_eq!((held, core.shared.totals.origins), (10, 40));
     core.check();
 }
-
-#[test]
-fn one_peer_cannot_take_all_places_for_answers() {
-    let (mut core, mut world) = core_with(CoreConfig::default(), 3);
-    for number in 0..255 {
-        core.publish(0, &name(number), &Bytes::new(), &mut world).unwrap();
-    }
-    core.wait_until(MS, &mut world);
-    world.sent.clear();
-    let ask = |core: &mut Core, world: &mut World, of: u8, lane: usize, from: u64| {
-        let epoch = core.standing(&name(lane), &origin(0xee)).unwrap().epoch;
-        let want = crate::wire::Want { origin: origin(0xee), epoch, from, to: 100, chunk: 0 };
-        core.receive(2 * MS, &peer(of), Message { lane: name(lane), body: Body::Pull(want) }, world).unwrap();
-        !world.take(peer(of)).iter().any(|body| matches!(body, Body::Answer(answer) if answer.through < answer.from))
-    };
-    // More than there are places; none is answered before time passes.
-    let all = |core: &mut Core, world: &mut World, of| {
-        let asked = (0..255).flat_map(|lane| (1..=32).map(move |from| (lane, from)));
-        asked.filter(|(lane, from)| ask(core, world, of, *lane, *from)).count()
-    };
-    let first = all(&mut core, &mut world, 1);
-    assert_eq!(first, crate::link::SERVES_MAX / 4, "its part of four, one of them for whoever comes");
-    assert_eq!(all(&mut core, &mut world, 2), first, "as much for the next");
-    core.peer_down(2 * MS, &peer(1), &mut world);
-    assert!(core.peer_up(2 * MS, peer(1), &mut world));
-    assert!(ask(&mut core, &mut world, 1, 0, 1), "what a session held is given back with it");
-    core.wait_until(10_000 * MS, &mut world);
-    assert_eq!(core.shared.totals.serves, 0);
-    assert!(core.shared.peers.sessions().all(|session| core.shared.peers.get(session).unwrap().serves == 0));
-}

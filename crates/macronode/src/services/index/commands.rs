@@ -26,7 +26,6 @@ pub fn index(command: &IndexCommand) -> Result<Report, Failure> {
         IndexCommand::Providers(args) => wait(resolve::providers(args)),
         IndexCommand::Publish(args) => wait(publish::publish(args)),
         IndexCommand::Unprovide(args) => wait(publish::unprovide(args)),
-        IndexCommand::Remove(args) => wait(publish::remove(args)),
         IndexCommand::Pin(args) => wait(changes::pin(args)),
         IndexCommand::Unpin(args) => wait(changes::unpin(args)),
         IndexCommand::Reindex(args) => wait(changes::reindex(args)),

@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 
-use ron_store::Store;
 use svc_index::config::{Access, Options};
 
 use super::{FOLDER, STORE_FILE};
@@ -27,19 +26,11 @@ fn store(config: &Config) -> Finding {
     let folder = config.data_dir.join(FOLDER);
     let damaged = damaged_files(&folder);
     let path = folder.join(STORE_FILE);
-    if Store::is_damaged(&path) {
-        return Finding::fail(
-            "index store",
-            format!("damage was found in {}: nothing is written to it", path.display()),
-            "start the node anew: what can be read is copied into a new file, and the damaged one is kept beside it",
-        );
-    }
     match (std::fs::metadata(&path), damaged) {
         (_, damaged) if damaged > 0 => Finding::warn(
             "index store",
             format!("{damaged} damaged files lie beside {}", path.display()),
-            "what could be read was copied into a new one; records come back as they are published again: look at the \
-             disk, then remove the old ones",
+            "the node began a new one; records come back as they are published again: remove the old ones",
         ),
         (Ok(facts), _) => Finding::ok("index store", format!("{} bytes in {}", facts.len(), path.display())),
         // That the data directory itself cannot be used is found where the disk is examined.
@@ -100,9 +91,6 @@ mod tests {
         assert_eq!(store(&config).level, Level::Ok);
         std::fs::write(index.join(format!("{STORE_FILE}.damaged-1")), "x").expect("written");
         assert_eq!(store(&config).level, Level::Warn);
-        // The note that a running node makes of damage; this one means whatever file is there.
-        std::fs::write(index.join(format!("{STORE_FILE}.is-damaged")), "a page makes no sense").expect("written");
-        assert_eq!(store(&config).level, Level::Fail);
     }
 
     #[test]

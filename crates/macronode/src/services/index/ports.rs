@@ -77,8 +77,8 @@ impl Records for IndexRecords {
         self.index.upgrade()?.possession(digest, draw)
     }
 
-    fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
-        self.index.upgrade().map_or(Ok(0), |index| index.offer(records))
+    fn offer(&self, records: Vec<Record>) -> usize {
+        self.index.upgrade().and_then(|index| index.offer(records).ok()).unwrap_or(0)
     }
 
     fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held> {
@@ -88,10 +88,6 @@ impl Records for IndexRecords {
             Vec::new()
         });
         records.into_iter().map(|record| Held { is_own: is_signed_by(&record, self.own), record }).collect()
-    }
-
-    fn is_sound(&self, record: &Record) -> bool {
-        self.store.is_still_signed(record)
     }
 }
 

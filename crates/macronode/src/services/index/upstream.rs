@@ -18,7 +18,7 @@ use ron_kernel::Deadline;
 use ron_store::wire::{AskError, Reply};
 use ron_transport::NodeKey;
 use rustls::{ClientConfig, RootCertStore};
-use svc_index::ports::{Parts, Upstream, UpstreamQuestion};
+use svc_index::ports::{Upstream, UpstreamQuestion};
 
 /// Media types that the answers may have, in the order they are liked.
 const ACCEPTED: &str = "application/x-ndjson, application/json;q=0.8";
@@ -77,21 +77,12 @@ impl Upstream for Router {
     }
 
     fn ask(&self, question: UpstreamQuestion, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>> {
-        self.ask_in_parts(question, budget, Parts::default())
-    }
-
-    fn ask_in_parts(
-        &self,
-        question: UpstreamQuestion,
-        budget: Duration,
-        parts: Parts,
-    ) -> BoxFuture<'static, Result<Reply, AskError>> {
         let shared = Arc::clone(&self.shared);
         async move {
             let by = Deadline::after(budget);
             // A short time is not eaten up by the margin.
             let read_until = by.earlier_by(HAND_IN_BEFORE.min(budget / 4));
-            let asked = Box::pin(shared.ask(&question, read_until, &parts));
+            let asked = Box::pin(shared.ask(&question, read_until));
             by.run("upstream", asked).await.unwrap_or(Err(AskError::TimedOut))
         }
         .boxed()
@@ -99,7 +90,7 @@ impl Upstream for Router {
 }
 
 impl Shared {
-    async fn ask(&self, question: &UpstreamQuestion, read_until: Deadline, parts: &Parts) -> Result<Reply, AskError> {
+    async fn ask(&self, question: &UpstreamQuestion, read_until: Deadline) -> Result<Reply, AskError> {
         let (path, accepted) = path_of(question).ok_or(AskError::Unsupported)?;
         let request = Request::builder()
             .method(Method::GET)
@@ -123,7 +114,7 @@ impl Shared {
             StatusCode::NOT_IMPLEMENTED => return Err(AskError::Unsupported),
             _ => return Err(AskError::Refused),
         }
-        answer::read(answer, question, &self.key, read_until, parts).await
+        answer::read(answer, question, &self.key, read_until).await
     }
 }
 

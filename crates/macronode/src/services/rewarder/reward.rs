@@ -13,7 +13,6 @@ mod sign;
 mod verify;
 
 pub use args::RewardCommand;
-pub use folders::write_new;
 
 use super::usage;
 use crate::commands::{Report, wait};

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use svc_rewarder::EpochId;
 
-use super::reward::write_new;
 use crate::cli::ApiArgs;
 use crate::client::ApiClient;
 use crate::commands::Report;
@@ -103,8 +102,7 @@ async fn seal(args: &SealArgs) -> Result<Report, Failure> {
         if out.as_os_str() == "-" {
             return Ok(Report::clean(file.text()));
         }
-        // A file of somebody is there, and stays; the same seal again is fine.
-        write_new(out, &file.body).map_err(|error| unwritable(out, &error))?;
+        std::fs::write(out, &file.body).map_err(|error| unwritable(out, &error))?;
     }
     let text = if args.node.json { answer.text() + "\n" } else { sealed_text(&sealed, args.out.as_ref()) };
     Ok(Report::clean(text))

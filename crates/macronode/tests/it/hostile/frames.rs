@@ -212,21 +212,3 @@ async fn a_full_work_queue_is_said_at_once() {
     }
     assert_frames_work(&node).await;
 }
-
-#[tokio::test]
-async fn strangers_that_say_nothing_do_not_shut_the_port() {
-    let node = start("[connections]\nmax = 8\nper_ip_max = 8\n").await;
-    let mut silent = Vec::new();
-    for _ in 0..10 {
-        silent.push(RawSession::hello(node.oap, "nobody").await);
-    }
-    // Those who showed a token are no strangers any more, and are not asked to go for others.
-    let mut known = RawSession::hello(node.oap, &node.token).await;
-    for _ in 0..10 {
-        silent.push(RawSession::hello(node.oap, "nobody").await);
-    }
-    let mut last = silent.pop().expect("there are some");
-    last.write(&echo_frame(1, b"who?")).await;
-    assert!(within(SLACK, "an answer", last.answer()).await.is_some(), "a stranger is heard");
-    assert_eq!(known.echo(2, b"still here").await.code, status::OK);
-}

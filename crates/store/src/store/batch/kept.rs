@@ -3,6 +3,7 @@
 use redb::ReadableTable as _;
 use ron_types::limits::records::PINS_MAX;
 
+use super::super::snapshot::damaged;
 use super::super::{Applied, Provided, StoreError};
 use super::Batch;
 use crate::name::is_label;
@@ -26,13 +27,10 @@ impl Batch<'_> {
     }
 
     pub(super) fn withdraw(&mut self, key: &Key) -> Result<Applied, StoreError> {
-        let Some(old) = self.provided.remove(&key.0)?.map(|old| Provided::decode(old.value())) else {
+        if self.provided.remove(&key.0)?.is_none() {
             return Ok(Applied::Same);
-        };
-        if let Ok(old) = old {
-            self.keep_document(&old.content.multihash_bytes())?;
         }
-        self.counts.provided = self.counts.provided.saturating_sub(1);
+        self.counts.provided -= 1;
         Ok(Applied::Stored)
     }
 
@@ -40,31 +38,21 @@ impl Batch<'_> {
         if !is_label(label) {
             return Ok(Applied::Refused);
         }
-        let (is_known, old) = (self.named.get(label)?.is_some(), self.named_value(label)?);
-        match old {
+        match self.named_value(label)? {
             Some(known) if known == *value => return Ok(Applied::Same),
-            _ if is_known => {}
-            _ if self.counts.named >= PINS_MAX => return Ok(Applied::Full),
-            _ => self.counts.named += 1,
+            Some(_) => {}
+            None if self.counts.named >= PINS_MAX => return Ok(Applied::Full),
+            None => self.counts.named += 1,
         }
         self.named.insert(label, value.cid_bytes().as_slice())?;
-        self.held_by_names = None;
-        if let Some(old) = old {
-            self.keep_document(&old.multihash_bytes())?;
-        }
         Ok(Applied::Stored)
     }
 
     pub(super) fn drop_name(&mut self, label: &str) -> Result<Applied, StoreError> {
-        let old = self.named_value(label)?;
         if self.named.remove(label)?.is_none() {
             return Ok(Applied::Same);
         }
-        self.held_by_names = None;
-        if let Some(old) = old {
-            self.keep_document(&old.multihash_bytes())?;
-        }
-        self.counts.named = self.counts.named.saturating_sub(1);
+        self.counts.named -= 1;
         Ok(Applied::Stored)
     }
 
@@ -81,6 +69,6 @@ impl Batch<'_> {
 
     fn named_value(&self, label: &str) -> Result<Option<ContentId>, StoreError> {
         let value = self.named.get(label)?;
-        Ok(value.and_then(|value| ContentId::from_cid_bytes(value.value()).ok()))
+        value.map(|value| ContentId::from_cid_bytes(value.value()).map_err(damaged)).transpose()
     }
 }

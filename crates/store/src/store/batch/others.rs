@@ -2,39 +2,28 @@
 
 use redb::ReadableTable as _;
 
-use super::super::bad_rows::decode_other;
 use super::super::record_bytes::other_bytes;
-use super::super::tables::{self, OtherRow, expiring_row, hour_of, other_row, with_end};
+use super::super::snapshot::damaged;
+use super::super::tables::{self, OtherRow, expiring_row, hour_of, other_row, split_end, with_end};
 use super::super::{Applied, StoreError};
 use super::Batch;
 use crate::{Record, TTL_MAX_MS};
 
 impl Batch<'_> {
     pub(super) fn put_other(&mut self, record: &Record, is_own: bool) -> Result<Applied, StoreError> {
-        let applied = self.put_other_record(record, is_own)?;
-        if let Record::Name(name) = record
-            && is_own
-            && !name.withdraws()
-            && matches!(applied, Applied::Stored | Applied::Same)
-        {
-            // A name of this node's that has an end holds its document until then, as it lasts no longer than one.
-            self.keep_document(&name.value.multihash_bytes())?;
-        }
-        Ok(applied)
-    }
-
-    fn put_other_record(&mut self, record: &Record, is_own: bool) -> Result<Applied, StoreError> {
         // An end of life in a hundred years is no reason to keep a record of others so long.
         let until_ms = record.kept_until_ms().min(self.now_ms.saturating_add(TTL_MAX_MS));
         if until_ms <= self.now_ms {
             return Ok(Applied::Refused);
         }
         let row = other_row(record.kind(), &record.key());
-        self.drop_other_if(&row, |known| known.is_none())?;
-        let old = self.others.get(&row)?.and_then(|value| {
-            let (old_until_ms, old) = decode_other(&row, value.value())?;
-            Some((old_until_ms, old, other_bytes(value.value())))
-        });
+        let old = match self.others.get(&row)? {
+            Some(value) => {
+                let (old_until_ms, old) = split_end(value.value())?;
+                Some((old_until_ms, Record::decode(old).map_err(damaged)?, other_bytes(value.value())))
+            }
+            None => None,
+        };
         if let Some((old_until_ms, old, _)) = &old
             && *old_until_ms > self.now_ms
         {
@@ -56,7 +45,6 @@ impl Batch<'_> {
         self.expiring.insert(&expiring_row(hour_of(until_ms), &row), ())?;
         self.insert_other(&row, &value)?;
         if let Record::Name(name) = record {
-            self.held_by_names = None;
             self.labels.insert(tables::label_row(&name.owner.0, &name.label).as_slice(), ())?;
         }
         Ok(Applied::Stored)

@@ -3,15 +3,14 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 use redb::ReadableTable as _;
+use ron_types::limits::records::PROVIDERS_PER_KEY_MAX;
 
-use super::super::bad_rows::decode_provider;
 use super::super::record_bytes::provider_bytes;
-use super::super::tables::{
-    KIND_PEER_PLACE, PeerPlace, ProviderRow, Strength, expiring_row, hour_of, kind_row, provider_row, provider_rows,
-};
+use super::super::snapshot::damaged;
+use super::super::tables::{ProviderRow, hour_of, provider_row, provider_rows};
 use super::super::{Applied, StoreError};
 use super::Batch;
-use crate::{CLOCK_SKEW_MS, Key, ProviderRecord, PublicKey, Record, TTL_MAX_MS};
+use crate::{CLOCK_SKEW_MS, ProviderRecord, Record, TTL_MAX_MS};
 
 /// A row of a key, and the hour of the table that it is in.
 type Place = (u32, ProviderRow);
@@ -32,34 +31,6 @@ impl Draws {
     }
 }
 
-/// What decides whether a row keeps its place.
-pub(super) struct Placed {
-    place: Place,
-    until_ms: u64,
-    /// None if the row makes no sense.
-    signer: Option<PublicKey>,
-    is_self_signed: bool,
-    withdraws: bool,
-}
-
-/// Rows of the key that was found full last in a batch.
-pub(super) struct Crowd {
-    key: Key,
-    placed: Vec<Placed>,
-}
-
-impl Placed {
-    fn of(record: Option<&ProviderRecord>, hour: u32, row: ProviderRow) -> Self {
-        Placed {
-            place: (hour, row),
-            until_ms: record.map_or(0, ProviderRecord::kept_until_ms),
-            signer: record.map(|record| record.signer),
-            is_self_signed: record.is_some_and(ProviderRecord::is_self_signed),
-            withdraws: record.is_some_and(ProviderRecord::withdraws),
-        }
-    }
-}
-
 impl Batch<'_> {
     pub(super) fn put_provider(&mut self, record: &ProviderRecord, is_own: bool) -> Result<Applied, StoreError> {
         let until_ms = record.kept_until_ms();
@@ -74,7 +45,7 @@ impl Batch<'_> {
                 Some(answer) => return Ok(answer),
                 None => old,
             },
-            None if places.len() < self.bounds.providers_per_key_max => None,
+            None if places.len() < PROVIDERS_PER_KEY_MAX => None,
             None => match self.weakest(record, &row, is_own, &places)? {
                 None => return Ok(Applied::KeyFull),
                 weakest => weakest,
@@ -93,42 +64,16 @@ impl Batch<'_> {
         }
         let hour = hour_of(until_ms);
         self.hour(hour)?.insert(&row, value.as_slice())?;
-        if let Some(crowd) = self.crowd.as_mut().filter(|crowd| crowd.key == record.key) {
-            crowd.placed.retain(|placed| Some(placed.place) != replaced && placed.place.1 != row);
-            crowd.placed.push(Placed::of(Some(record), hour, row));
-        }
         self.bytes.add_provider(hour, bytes);
         self.masks.note(&record.key, hour);
-        self.note_peer(record, hour, &row)?;
         Ok(Applied::Stored)
-    }
-
-    /// Notes where the record lies that says best, and for longest, where its peer is reached.
-    fn note_peer(&mut self, record: &ProviderRecord, hour: u32, row: &ProviderRow) -> Result<(), StoreError> {
-        if record.addrs.is_empty() {
-            return Ok(());
-        }
-        let strength = match () {
-            () if record.is_self_signed() => Strength::Itself,
-            () if self.owner == Some(record.signer) => Strength::Owner,
-            () => Strength::Others,
-        };
-        let noted = PeerPlace { strength, hour, row: *row };
-        let peer = record.peer.key();
-        let known = self.peer_places.get(&peer.0)?.and_then(|value| PeerPlace::decode(value.value()));
-        if known.is_some_and(|known| (known.strength, known.hour) >= (noted.strength, noted.hour)) {
-            return Ok(());
-        }
-        self.peer_places.insert(&peer.0, noted.encode().as_slice())?;
-        self.expiring.insert(&expiring_row(hour, &kind_row(KIND_PEER_PLACE, &peer.0)), ())?;
-        Ok(())
     }
 
     fn bytes_at(&mut self, (hour, row): Place) -> Result<usize, StoreError> {
         Ok(self.hour(hour)?.get(&row)?.map_or(0, |value| provider_bytes(value.value())))
     }
 
-    pub(super) fn remove_provider(&mut self, (hour, row): Place) -> Result<(), StoreError> {
+    fn remove_provider(&mut self, (hour, row): Place) -> Result<(), StoreError> {
         let removed = self.hour(hour)?.remove(&row)?.map_or(0, |value| provider_bytes(value.value()));
         self.bytes.remove_provider(hour, removed);
         Ok(())
@@ -157,7 +102,7 @@ impl Batch<'_> {
         hour: u32,
         row: &ProviderRow,
     ) -> Result<Option<Applied>, StoreError> {
-        let Some(old) = self.provider_at(hour, row)? else { return Ok(None) };
+        let old = self.provider_at(record, hour, row)?;
         if old.kept_until_ms() <= self.now_ms {
             return Ok(None);
         }
@@ -168,30 +113,16 @@ impl Batch<'_> {
         Ok((!wins).then_some(Applied::Older))
     }
 
-    /// What decides between the rows of a key that is full. They are read once for a batch, not for each record that
-    /// wants a place: whoever floods a key would else have all of them read again and again.
-    fn crowd(&mut self, record: &ProviderRecord, places: &[Place]) -> Result<&[Placed], StoreError> {
-        if self.crowd.as_ref().is_none_or(|crowd| crowd.key != record.key || crowd.placed.len() != places.len()) {
-            let mut placed = Vec::with_capacity(places.len());
-            for (hour, row) in places {
-                let known = self.provider_at(*hour, row)?;
-                placed.push(Placed::of(known.as_ref(), *hour, *row));
-            }
-            self.crowd = Some(Crowd { key: record.key, placed });
-        }
-        Ok(self.crowd.as_ref().map_or(&[], |crowd| &crowd.placed))
-    }
-
     /// The row that makes room for a record of a key that has as many as it may. What is over goes first, for anybody.
     /// What this node signed pushes out any stranger's record, and no stranger's pushes out what this node signed.
     ///
     /// Of strangers, a peer that speaks for itself pushes out one that is vouched for, or else a withdrawal, the first
     /// to end. Among those who speak for themselves keys cost nothing, so neither the first to come may keep all
-    /// places, or as many made-up keys would shut out everybody else, nor the last to come take them, or a flood of new
-    /// keys would silence the old. A draw decides that nobody outside the node can foresee and that differs from node
-    /// to node: half of all rows keep the place that they once have, against any flood; those of the other half give
-    /// way to a row of that half with a higher draw. Who speaks for himself stays at about half of the nodes nearest to
-    /// the key whoever comes later, and who comes late has a chance at the other half that nobody can make nothing.
+    /// places, or 64 made-up keys would shut out everybody else, nor the last to come take them, or a flood of new keys
+    /// would silence the old. A draw decides that nobody outside the node can foresee and that differs from node to
+    /// node: half of all rows keep the place that they once have, against any flood; those of the other half give way
+    /// to a row of that half with a higher draw. Who speaks for himself stays at about half of the nodes nearest to the
+    /// key whoever comes later, and who comes late has a chance at the other half that nobody can make nothing.
     fn weakest(
         &mut self,
         record: &ProviderRecord,
@@ -202,29 +133,33 @@ impl Batch<'_> {
         let may_push = is_own || (record.is_self_signed() && !record.withdraws());
         let draw = if is_own { u64::MAX } else { self.draws.of(row) };
         let mut weakest: Option<((u8, u64), Place)> = None;
-        let (owner, draws, now_ms) = (self.owner, self.draws.clone(), self.now_ms);
-        for other in self.crowd(record, places)? {
-            // One that makes no sense gives way to all.
-            let Some(signer) = other.signer else { return Ok(Some(other.place)) };
-            let other_draw = draws.of(&other.place.1);
+        for (hour, other_row) in places {
+            let other = self.provider_at(record, *hour, other_row)?;
+            let until_ms = other.kept_until_ms();
+            let other_draw = self.draws.of(other_row);
             let strength = match () {
-                () if other.until_ms <= now_ms => (0, other.until_ms),
-                () if !may_push || owner == Some(signer) => continue,
-                () if !other.is_self_signed => (1, other.until_ms),
-                () if other.withdraws => (2, other.until_ms),
+                () if until_ms <= self.now_ms => (0, until_ms),
+                () if !may_push || self.owner == Some(other.signer) => continue,
+                () if !other.is_self_signed() => (1, until_ms),
+                () if other.withdraws() => (2, until_ms),
                 () if is_own || Draws::gives_way(other_draw, draw) => (3, other_draw),
                 () => continue,
             };
             if weakest.as_ref().is_none_or(|(least, _)| strength < *least) {
-                weakest = Some((strength, other.place));
+                weakest = Some((strength, (*hour, *other_row)));
             }
         }
         Ok(weakest.map(|(_, place)| place))
     }
 
-    /// The record in a row; none if the row makes no sense.
-    fn provider_at(&mut self, hour: u32, row: &ProviderRow) -> Result<Option<ProviderRecord>, StoreError> {
+    fn provider_at(
+        &mut self,
+        record: &ProviderRecord,
+        hour: u32,
+        row: &ProviderRow,
+    ) -> Result<ProviderRecord, StoreError> {
         let value = self.hour(hour)?.get(row)?;
-        Ok(value.and_then(|value| decode_provider(row, value.value())))
+        let value = value.ok_or_else(|| StoreError::Damaged("a row is gone that was just read".to_owned()))?;
+        ProviderRecord::decode_at(record.key, value.value()).map_err(damaged)
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use oap::{Control, Decoder, Frame, Hello};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, RecvStream, SendStream};
-use ron_kernel::Deadline;
 
 use super::network::Network;
 use crate::quic::{Endpoint, config, dial_from};
@@ -31,8 +30,7 @@ impl Sides {
     pub(crate) async fn dial(&self, hello: Hello, limits: &SessionLimits) -> Result<Session, ConnectError> {
         let hello = Hello { node_id: Some(self.dialler.tls.node_id().to_string()), ..hello };
         let (address, node_id) = (Network::address(1), self.node.tls.node_id());
-        let deadline = Deadline::after(limits.handshake_timeout);
-        dial_from(&self.dialler.inner, address, node_id, self.dialler.tls.client(), hello, deadline, limits).await
+        dial_from(&self.dialler.inner, address, node_id, self.dialler.tls.client(), hello, limits).await
     }
 
     pub(super) async fn accept(&self, hello: Hello, limits: &SessionLimits) -> Result<Session, ConnectError> {

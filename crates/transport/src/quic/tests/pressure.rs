@@ -2,7 +2,6 @@
 
 use std::task::Poll;
 
-use ron_kernel::Deadline;
 use tokio::task::JoinSet;
 
 use super::harness::*;
@@ -66,20 +65,6 @@ async fn what_waits_for_a_stalled_lane_is_bounded() {
     };
     assert!(matches!(full, PushError::Full { .. }), "{full}");
     assert!(taken * 65_000 < 2 << 20, "{taken} frames: the window of a stream, a turn, and the queue");
-}
-
-#[tokio::test(start_paused = true)]
-async fn large_buffers_without_a_frame_keep_no_stream_from_being_read() {
-    let (mut raw, mut session, _sides) = raw_pair(&SessionLimits::default()).await;
-    // The room of one read is more than all unfinished frames may have.
-    session.reader.set_frame_bytes_max(oap::FRAME_BYTES_MIN);
-    for corr in 0..10 {
-        raw.say_in_flow(&frame(corr, 10).to_bytes()).await;
-        let mut heard = Vec::new();
-        let hearing = Deadline::after(5 * SECOND).run("hearing", session.reader.next_batch(&mut heard)).await;
-        hearing.expect("the stream is read on").expect("a frame");
-        assert_eq!(numbers(&heard), [corr]);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,13 +21,11 @@ pub enum IndexCommand {
     Publish(PublishArgs),
     /// Take back that this node has some content, and renew it no more.
     Unprovide(UnprovideArgs),
-    /// Remove a document that the node keeps; one that is pinned, provided or named is not removed.
-    Remove(RemoveArgs),
     /// Keep what is known of an id.
     Pin(SubjectArgs),
     /// Let what is known of an id go again.
     Unpin(SubjectArgs),
-    /// List what the node keeps: pins, content that it says it has, its own names, or documents.
+    /// List what the node keeps: pins, content that it says it has, or its own names.
     Kept(KeptArgs),
     /// Show what changes about an id, one line for each change, until Ctrl-C.
     Watch(WatchArgs),
@@ -150,17 +148,6 @@ pub struct SubjectArgs {
     pub node: ApiArgs,
 }
 
-/// Which document to remove.
-#[derive(Args, Debug)]
-pub struct RemoveArgs {
-    /// The document: b3:… or a CID
-    #[arg(value_name = "ID")]
-    pub id: String,
-    /// Which node.
-    #[command(flatten)]
-    pub node: ApiArgs,
-}
-
 /// What to list.
 #[derive(Args, Debug)]
 pub struct KeptArgs {
@@ -181,8 +168,6 @@ pub enum KeptWhat {
     Provided,
     /// Names of the node's own that it renews, until they are removed.
     Names,
-    /// Documents, until 48 hours after nothing holds them.
-    Documents,
 }
 
 /// What to look up again.

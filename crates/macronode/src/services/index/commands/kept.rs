@@ -6,7 +6,7 @@ use super::args::{KeptArgs, KeptWhat};
 use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::commands::table::{row, table};
-use crate::commands::text::{bytes, one_line, relative, segment};
+use crate::commands::text::{one_line, relative, segment};
 use crate::errors::Failure;
 
 /// Items of one page: as many as the node gives at once.
@@ -27,8 +27,6 @@ struct Item {
     name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     since_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     addrs: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +58,6 @@ fn path_of(what: KeptWhat) -> &'static str {
         KeptWhat::Pins => "/index/pins",
         KeptWhat::Provided => "/index/provided",
         KeptWhat::Names => "/index/names",
-        KeptWhat::Documents => "/index/documents",
     }
 }
 
@@ -72,7 +69,6 @@ fn show(items: &[Item]) -> String {
         let (what, about) = match item {
             Item { name: Some(name), id, .. } => (name.clone(), id.clone()),
             Item { since_ms: Some(since_ms), id, .. } => (id.clone(), format!("pinned {}", relative(*since_ms))),
-            Item { bytes: Some(count), id, .. } => (id.clone(), bytes(*count)),
             Item { addrs: Some(addrs), id, .. } if !addrs.is_empty() => (id.clone(), addrs.join(" ")),
             Item { id, .. } => (id.clone(), "where the node is".to_owned()),
         };
@@ -92,8 +88,6 @@ mod tests {
         assert_eq!(show(std::slice::from_ref(&item)), "b3:00  where the node is\n");
         let addrs = Some(vec!["/ip4/10.0.0.1/tcp/1".to_owned()]);
         assert_eq!(show(&[Item { addrs, ..item }]), "b3:00  /ip4/10.0.0.1/tcp/1\n");
-        let document = Item { id: "b3:00".to_owned(), bytes: Some(5), ..Item::default() };
-        assert_eq!(show(&[document]), format!("b3:00  {}\n", bytes(5)));
         let named = Item { id: "b3:00".to_owned(), name: Some("name:a".to_owned()), ..Item::default() };
         assert_eq!(show(&[named]), "name:a  b3:00\n");
     }

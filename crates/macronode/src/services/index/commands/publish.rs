@@ -10,7 +10,7 @@ use ron_store::ContentId;
 use ron_types::limits::records::{ADDRS_MAX, MANIFEST_BYTES_MAX, PROTOCOLS_MAX};
 use serde_json::{Value, json};
 
-use super::args::{PublishArgs, RemoveArgs, UnprovideArgs};
+use super::args::{PublishArgs, UnprovideArgs};
 use super::names;
 use crate::client::{ApiClient, PATIENCE};
 use crate::commands::Report;
@@ -100,18 +100,6 @@ pub async fn unprovide(args: &UnprovideArgs) -> Result<Report, Failure> {
     let withdrawn: Value = answer.read(&path)?;
     let peer = one_line(withdrawn["provider"]["peer_id"].as_str().unwrap_or("?"));
     Ok(Report::clean(format!("{} is no longer said to be at {peer}\n", one_line(&args.id))))
-}
-
-/// Removes a document.
-pub async fn remove(args: &RemoveArgs) -> Result<Report, Failure> {
-    let path = format!("/manifests/{}", segment(&args.id));
-    let mut client = ApiClient::find(&args.node)?;
-    let answer = client.ask(Method::DELETE, &path, None, PATIENCE).await?;
-    let answer = client.accepted(&path, answer)?;
-    if args.node.json {
-        return Ok(Report::clean(answer.text() + "\n"));
-    }
-    Ok(Report::clean(format!("{} is no longer kept\n", one_line(&args.id))))
 }
 
 fn provider(args: &PublishArgs) -> Value {

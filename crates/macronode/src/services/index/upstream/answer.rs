@@ -6,11 +6,12 @@ use ron_kernel::{Deadline, clock};
 use ron_store::wire::{AskError, Reply};
 use ron_store::{ContentId, IpnsRecord, Multiaddr, PeerId, ProviderFields, ProviderRecord, Record};
 use ron_transport::NodeKey;
-use ron_types::limits::index::PROVIDERS_MAX;
-use ron_types::limits::records::{ADDR_BYTES_MAX, ADDRS_MAX, IPNS_BYTES_MAX, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX};
+use ron_types::limits::records::{
+    ADDR_BYTES_MAX, ADDRS_MAX, IPNS_BYTES_MAX, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, WIRE_RECORDS_MAX,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use svc_index::ports::{Parts, UpstreamQuestion};
+use svc_index::ports::UpstreamQuestion;
 use tokio::time::sleep_until;
 
 use super::IPNS_RECORD;
@@ -66,26 +67,19 @@ struct Document {
     providers: Option<Vec<Listed>>,
 }
 
-/// Reads an answer to a question. Lines that are still coming are read until `until`, and handed on as they come.
+/// Reads an answer to a question. Lines that are still coming are read until `until`.
 pub(super) async fn read(
     answer: StreamingAnswer,
     question: &UpstreamQuestion,
     key: &NodeKey,
     until: Deadline,
-    parts: &Parts,
 ) -> Result<Reply, AskError> {
     let media_type = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match (question, media_type.as_str()) {
         (UpstreamQuestion::Providers(content), "application/x-ndjson") => {
-            let (mut records, mut lines) = (Vec::new(), Lines::default());
-            let has_ended = read_lines(answer, until, &mut lines, |words| {
-                let part = reply(words, content, key).records;
-                records.extend_from_slice(&part);
-                parts.hand_on(part);
-            })
-            .await?;
-            let reply = Reply { records, closer: Vec::new() };
+            let (lines, has_ended) = read_lines(answer, until).await?;
+            let reply = reply(lines, content, key);
             // A router that is still looking has not said that there is nothing.
             if has_ended || !reply.records.is_empty() { Ok(reply) } else { Err(AskError::TimedOut) }
         }
@@ -118,33 +112,22 @@ async fn read_whole(mut answer: StreamingAnswer, bytes_max: usize) -> Result<Vec
     Ok(whole)
 }
 
-/// Hands on lines until there were as many as a lookup looks at, and says whether the router had its say: the rest of a
-/// long answer is not read. Routers send what they find as they find it and keep the stream open for as long as they
-/// look, so what came by the deadline is an answer.
-async fn read_lines(
-    mut answer: StreamingAnswer,
-    until: Deadline,
-    lines: &mut Lines,
-    mut hand_on: impl FnMut(Vec<PeerWords>),
-) -> Result<bool, AskError> {
-    while lines.count < PROVIDERS_MAX {
+/// Lines until there are as many as a reply may have, and whether the router had its say: the rest of a long answer is
+/// not read. Routers send what they find as they find it and keep the stream open for as long as they look, so what
+/// came by the deadline is an answer.
+async fn read_lines(mut answer: StreamingAnswer, until: Deadline) -> Result<(Vec<PeerWords>, bool), AskError> {
+    let mut lines = Lines::default();
+    while lines.records.len() < WIRE_RECORDS_MAX {
         let bytes = tokio::select! {
             // First, so that a router that never stops sending is stopped.
             biased;
-            () = sleep_until(until.instant()) => return Ok(false),
+            () = sleep_until(until.instant()) => return Ok((lines.records, false)),
             bytes = answer.next() => bytes,
         };
         let Some(bytes) = bytes else { break };
-        let bytes = bytes.map_err(|_| AskError::Closed)?;
-        // Long lines are no lies: what was read counts, and the rest is not read either.
-        if lines.count > 0 && lines.read + bytes.len() > ANSWER_BYTES_MAX {
-            return Ok(true);
-        }
-        lines.take(&bytes)?;
-        hand_on(std::mem::take(&mut lines.records));
+        lines.take(&bytes.map_err(|_| AskError::Closed)?)?;
     }
-    hand_on(std::mem::take(lines).end()?);
-    Ok(true)
+    Ok((lines.end()?, true))
 }
 
 /// Lines as far as their bytes have come.
@@ -152,8 +135,6 @@ async fn read_lines(
 pub(super) struct Lines {
     waiting: Vec<u8>,
     read: usize,
-    /// Records that came, with those that were taken out since.
-    count: usize,
     pub records: Vec<PeerWords>,
 }
 
@@ -184,14 +165,11 @@ impl Lines {
         if line.len() > LINE_BYTES_MAX {
             return Err(AskError::Malformed);
         }
-        if line.trim_ascii().is_empty() || self.count >= PROVIDERS_MAX {
+        if line.trim_ascii().is_empty() || self.records.len() >= WIRE_RECORDS_MAX {
             return Ok(());
         }
         let listed: Listed = serde_json::from_slice(&line).map_err(|_| AskError::Malformed)?;
-        if let Some(words) = listed.known() {
-            self.count += 1;
-            self.records.push(words);
-        }
+        self.records.extend(listed.known());
         Ok(())
     }
 }
@@ -200,7 +178,7 @@ impl Lines {
 fn reply(words: impl IntoIterator<Item = PeerWords>, content: &ContentId, key: &NodeKey) -> Reply {
     let now_ms = clock::unix_millis();
     let records = words.into_iter().filter_map(|words| vouched(words, content, key, now_ms));
-    Reply { records: records.take(PROVIDERS_MAX).collect(), closer: Vec::new() }
+    Reply { records: records.take(WIRE_RECORDS_MAX).collect(), closer: Vec::new() }
 }
 
 pub(super) fn vouched(words: PeerWords, content: &ContentId, key: &NodeKey, now_ms: u64) -> Option<Record> {

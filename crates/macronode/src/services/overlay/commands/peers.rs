@@ -43,8 +43,6 @@ pub struct Peer {
     pub rtt_ms: Option<f64>,
     /// Bytes that wait for it.
     pub queued_bytes: u64,
-    /// Why there is no session, if the node knows.
-    pub reason: Option<String>,
     /// Messages that its full queue has refused.
     pub busy_total: u64,
     /// Its part in each lane.
@@ -106,11 +104,6 @@ fn show(peers: &Peers) -> String {
         row([&peer.state, &peer.direction, &address, &rtt, &queue, &busy, &eager, &lazy, &peer.node_id])
     }));
     text += &table(0, &rows);
-    for peer in &peers.peers {
-        if let Some(reason) = &peer.reason {
-            text += &format!("{}: {}\n", peer.node_id, one_line(reason));
-        }
-    }
     text
 }
 

@@ -240,10 +240,6 @@ pub struct CorrectArgs {
     /// Also pay out what the run left over: no epoch has carried it in, and none will
     #[arg(long)]
     pub take_left_over: bool,
-    /// A payout that the ledger refused while it booked all others, of a run that is quarantined for it; may be
-    /// repeated. The usage must leave nothing due to that actor
-    #[arg(long, value_names = ["ASSET", "ACTOR"], num_args = 2)]
-    pub unpaid: Vec<String>,
     /// Print the manifest as JSON
     #[arg(long)]
     pub json: bool,
@@ -297,9 +293,6 @@ pub struct SignRunArgs {
 pub struct ReleaseArgs {
     /// The epoch, or the folder of its run
     pub epoch: String,
-    /// Release only the run with this commitment, which was looked at; the run in a folder is named by itself
-    #[arg(long, value_name = "b3:HASH")]
-    pub commitment: Option<String>,
     /// Also release an epoch that was quarantined by its ledger or by damaged files, once that is mended; payouts that
     /// are booked are not booked again
     #[arg(long)]

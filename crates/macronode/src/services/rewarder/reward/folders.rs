@@ -138,11 +138,11 @@ fn bad_rows(count: u64, first: &[BadRow]) -> String {
 }
 
 /// Writes a new file in one step. One that is there stays, and is fine only if it says the same.
-pub fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn write_new(path: &Path, text: &str) -> io::Result<()> {
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => replace(path, content),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => replace(path, text),
         found => {
-            let is_same = found?.len() == content.len() as u64 && std::fs::read(path)? == content;
+            let is_same = found?.len() == text.len() as u64 && std::fs::read(path)? == text.as_bytes();
             let told = || io::Error::new(io::ErrorKind::AlreadyExists, "it is there, with another content");
             if is_same { Ok(()) } else { Err(told()) }
         }
@@ -150,12 +150,12 @@ pub fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a file in one step, in the place of one that is the caller's own: a crash leaves the old one or the new.
-pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     // A file of this name is somebody's, and stays.
     let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-    let written = file.write_all(content).and_then(|()| file.sync_all());
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     let placed = written.and_then(|()| std::fs::rename(&temporary, path));
     placed.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
 }
@@ -184,13 +184,10 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(at(name)).expect("there");
         std::fs::write(at("policy.json"), "mine").expect("written");
         std::fs::write(at("policy.json.tmp"), "mine too").expect("written");
-        assert_eq!(
-            write_new(&at("policy.json"), b"new").expect_err("it is there").kind(),
-            io::ErrorKind::AlreadyExists
-        );
-        write_new(&at("policy.json"), b"mine").expect("it says the same");
-        write_new(&at("other.json"), b"new").expect("written");
-        replace(&at("other.json"), b"newer").expect("replaced");
+        assert_eq!(write_new(&at("policy.json"), "new").expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        write_new(&at("policy.json"), "mine").expect("it says the same");
+        write_new(&at("other.json"), "new").expect("written");
+        replace(&at("other.json"), "newer").expect("replaced");
         assert_eq!([read("policy.json"), read("policy.json.tmp"), read("other.json")], ["mine", "mine too", "newer"]);
         assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 3, "nothing is left beside them");
     }

@@ -133,13 +133,13 @@ fn put(path: Option<&Path>, made_from: Option<&Path>, text: &str, what: &str) ->
     let Some(path) = path else { return Ok(Report::clean(text)) };
     let same_file = |other: &Path| Ok::<_, std::io::Error>(other.canonicalize()? == path.canonicalize()?);
     let is_own = made_from.is_some_and(|other| same_file(other).unwrap_or(false));
-    let written = if is_own { replace(path, text.as_bytes()) } else { write_new(path, text.as_bytes()) };
+    let written = if is_own { replace(path, text) } else { write_new(path, text) };
     told(path, written, what)
 }
 
 /// Writes a text in the place of a file that is known to be the command's own.
 pub fn put_again(path: &Path, text: &str, what: &str) -> Result<Report, Failure> {
-    told(path, replace(path, text.as_bytes()), what)
+    told(path, replace(path, text), what)
 }
 
 fn told(path: &Path, written: std::io::Result<()>, what: &str) -> Result<Report, Failure> {

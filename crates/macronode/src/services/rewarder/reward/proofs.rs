@@ -35,11 +35,8 @@ pub fn proofs(args: &ProofsArgs) -> Result<Report, Failure> {
         };
     };
     let cannot = |error: io::Error| refused(format!("cannot write {}: {error}", path.display()));
-    // A file of somebody is there, and stays.
-    let mut to = BufWriter::new(File::create_new(path).map_err(cannot)?);
-    let written = write(&mut to).map_err(|error| damaged(&args.dir, &error));
-    let written = written.and_then(|count| to.flush().map(|()| count).map_err(cannot));
-    // What is half written is nobody's, and must not be in the way of the next try.
-    let count = written.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+    let mut to = BufWriter::new(File::create(path).map_err(cannot)?);
+    let count = write(&mut to).map_err(|error| damaged(&args.dir, &error))?;
+    to.flush().map_err(cannot)?;
     Ok(Report::clean(format!("{count} proofs written to {}\n", path.display())))
 }

@@ -31,7 +31,6 @@ pub async fn release(args: &ReleaseArgs) -> Result<Report, Failure> {
     let named = Named::of(&args.epoch)?;
     let mut client = ApiClient::find(&args.node)?;
     let epoch = &named.epoch;
-    let mut commitment = args.commitment.clone();
     if let Some(run) = &named.run {
         if run.manifest().corrects.is_some() {
             bring(&mut client, args, run).await?;
@@ -41,24 +40,13 @@ pub async fn release(args: &ReleaseArgs) -> Result<Report, Failure> {
             let message = format!("the node's run of {epoch} has {found}, not {expected} as the folder {}", args.epoch);
             return Err(Failure::new(Code::NodeRefused, message));
         }
-        if commitment.as_ref().is_some_and(|named| *named != expected) {
-            return Err(refused(format!("the run in {} has the commitment {expected}", args.epoch)));
-        }
-        commitment = Some(expected);
     }
     let path = format!("/rewarder/epochs/{epoch}/release");
-    let mut body = json!({"lift_quarantine": args.lift_quarantine});
-    // A node of before refuses a member that it does not know.
-    body.as_object_mut().into_iter().zip(&commitment).for_each(|(body, named)| {
-        body.insert("commitment".to_owned(), named.as_str().into());
-    });
-    let answer = client.post(&path, &body).await?;
+    let answer = client.post(&path, &json!({"lift_quarantine": args.lift_quarantine})).await?;
     if args.node.json {
         return Ok(Report::clean(answer.text() + "\n"));
     }
-    let released: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let run = released["commitment"].as_str().unwrap_or("of an unknown commitment");
-    Ok(Report::clean(format!("{epoch} is released, its run {run}; follow it at /rewarder/epochs/{epoch}/settlement\n")))
+    Ok(Report::clean(format!("{epoch} is released; follow it at /rewarder/epochs/{epoch}/settlement\n")))
 }
 
 /// Has a node never pay a held epoch.

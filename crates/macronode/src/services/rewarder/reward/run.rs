@@ -82,9 +82,7 @@ fn corrected_basis(args: &CorrectArgs, paid: &SealedRun, cost: &Cost, watch: &dy
     };
     basis.epoch = args.epoch.clone();
     let bounds = Bounds { clawback_max: args.clawback_max, takes_left_over: args.take_left_over };
-    let unpaid: Vec<(String, String)> =
-        args.unpaid.as_chunks().0.iter().cloned().map(<(String, String)>::from).collect();
-    let correction = Correction::of(before, paid.commitment(), bounds).and_then(|made| made.without(&unpaid));
+    let correction = Correction::of(before, paid.commitment(), bounds);
     let correction = correction.map_err(|breach| refused(breach.to_string()))?;
     basis.correction = Some(correction.with_manifest(paid.manifest_bytes()));
     Ok(basis)
@@ -168,8 +166,7 @@ fn draw(computed: &Computed, out: &Path) -> Result<(), Failure> {
         // Names of assets are not names of files.
         let name = if index == 0 { "plot.svg".to_owned() } else { format!("plot-{}.svg", index + 1) };
         let text = plot::svg(computed.basis.epoch.as_str(), allocation);
-        write_new(&out.join(&name), text.as_bytes())
-            .map_err(|error| refused(format!("cannot write {name}: {error}")))?;
+        write_new(&out.join(&name), &text).map_err(|error| refused(format!("cannot write {name}: {error}")))?;
     }
     Ok(())
 }

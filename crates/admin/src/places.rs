@@ -1,24 +1,23 @@
-//! Who has a place among the connections: an address has its share of them at most, and the oldest at rest gives way.
+//! Who has a place among the connections: an address has half of them at most, and the oldest that rests gives way.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ron_kernel::connection_limiter::network_of;
 use tokio::sync::oneshot;
 
-use crate::connection_limiter::network_of;
-
 /// The places of a listener.
-pub struct Places(Mutex<Table>);
-
-struct Table {
+pub(crate) struct Places {
+    table: Mutex<Table>,
     places_max: usize,
-    /// Places of one address at most.
-    share: usize,
+}
+
+#[derive(Default)]
+struct Table {
     /// Rises with everything that begins, so that a smaller number is older.
     clock: u64,
     taken: BTreeMap<u64, Taken>,
-    by_address: HashMap<IpAddr, usize>,
 }
 
 struct Taken {
@@ -32,7 +31,7 @@ struct Taken {
 }
 
 /// The place of one connection; free again when dropped.
-pub struct Place {
+pub(crate) struct Place {
     places: Arc<Places>,
     number: u64,
     /// Resolves when the place is needed for somebody else; taken by the connection.
@@ -40,14 +39,8 @@ pub struct Place {
     _gone: oneshot::Sender<()>,
 }
 
-/// The way of a connection out of the places, while it goes on.
-pub struct Pass {
-    places: Arc<Places>,
-    number: u64,
-}
-
 /// A request being worked on; its connection does not give way meanwhile.
-pub struct Working {
+pub(crate) struct Working {
     places: Arc<Places>,
     number: u64,
 }
@@ -61,21 +54,13 @@ enum Verdict {
 }
 
 impl Places {
-    /// So many places, of which one address has at most its share.
-    pub fn new(places_max: usize, share: usize) -> Arc<Places> {
-        let (taken, by_address) = (BTreeMap::new(), HashMap::new());
-        Arc::new(Places(Mutex::new(Table { places_max, share, clock: 0, taken, by_address })))
-    }
-
-    /// Changes how many places there are, from the next connection on.
-    pub fn set_bounds(&self, places_max: usize, share: usize) {
-        let mut table = self.table();
-        (table.places_max, table.share) = (places_max, share);
+    pub(crate) fn new(places_max: usize) -> Arc<Places> {
+        Arc::new(Places { table: Mutex::default(), places_max })
     }
 
     /// A place for a connection from this address. Where all are taken, or its share of them, a resting connection ends
     /// for it; none if all of those work. Cancel-safe.
-    pub async fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let address = network_of(address);
         loop {
             match self.judge(address) {
@@ -89,10 +74,11 @@ impl Places {
 
     fn judge(self: &Arc<Self>, address: IpAddr) -> Verdict {
         let mut table = self.table();
+        let share = self.places_max.div_ceil(2);
         let leaving = match () {
-            () if table.held_by(address) >= table.share => table.oldest_resting(|taken| taken.address == address),
-            () if table.taken.len() >= table.places_max => {
-                let most = table.by_address.values().copied().max().unwrap_or(0);
+            () if table.held_by(address) >= share => table.oldest_resting(|taken| taken.address == address),
+            () if table.taken.len() >= self.places_max => {
+                let most = table.taken.values().map(|taken| table.held_by(taken.address)).max().unwrap_or(0);
                 let crowding = table.oldest_resting(|taken| table.held_by(taken.address) == most);
                 crowding.or_else(|| table.oldest_resting(|_| true))
             }
@@ -108,13 +94,13 @@ impl Places {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
     fn held_by(&self, address: IpAddr) -> usize {
-        self.by_address.get(&address).copied().unwrap_or(0)
+        self.taken.values().filter(|taken| taken.address == address).count()
     }
 
     fn oldest_resting(&self, among: impl Fn(&Taken) -> bool) -> Option<u64> {
@@ -129,18 +115,7 @@ impl Table {
         let (alive, gone) = oneshot::channel();
         let taken = Taken { address, rests_since: Some(number), leave: Some(leave), gone: Some(gone) };
         self.taken.insert(number, taken);
-        *self.by_address.entry(address).or_default() += 1;
         Place { places: Arc::clone(places), number, asked_to_leave: Some(asked_to_leave), _gone: alive }
-    }
-
-    fn remove(&mut self, number: u64) {
-        let Some(Taken { address, .. }) = self.taken.remove(&number) else { return };
-        if let Some(held) = self.by_address.get_mut(&address) {
-            *held -= 1;
-            if *held == 0 {
-                self.by_address.remove(&address);
-            }
-        }
     }
 
     fn tick(&mut self) -> u64 {
@@ -151,7 +126,7 @@ impl Table {
 
 impl Place {
     /// Runs the connection until it ends or its place is needed.
-    pub async fn hold(mut self, connection: impl Future<Output = ()>) {
+    pub(crate) async fn hold(mut self, connection: impl Future<Output = ()>) {
         let asked_to_leave = self.asked_to_leave.take();
         tokio::select! {
             biased;
@@ -161,7 +136,7 @@ impl Place {
     }
 
     /// Counts a request of the connection as worked on until it is dropped.
-    pub fn worker(&self) -> impl Fn() -> Working + Clone + Send + use<> {
+    pub(crate) fn worker(&self) -> impl Fn() -> Working + Clone + Send + use<> {
         let (places, number) = (Arc::clone(&self.places), self.number);
         move || {
             if let Some(taken) = places.table().taken.get_mut(&number) {
@@ -172,23 +147,9 @@ impl Place {
     }
 }
 
-impl Place {
-    /// The way out for a connection that needs its place no longer and goes on.
-    pub fn pass(&self) -> Pass {
-        Pass { places: Arc::clone(&self.places), number: self.number }
-    }
-}
-
-impl Pass {
-    /// Gives the place to others; nobody asks the connection to leave any more.
-    pub fn leave(&self) {
-        self.places.table().remove(self.number);
-    }
-}
-
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.table().remove(self.number);
+        self.places.table().taken.remove(&self.number);
     }
 }
 
@@ -224,7 +185,7 @@ mod tests {
 
     impl Listener {
         fn new() -> Listener {
-            Listener { places: Places::new(4, 2), connections: JoinSet::new(), working: HashMap::new() }
+            Listener { places: Places::new(4), connections: JoinSet::new(), working: HashMap::new() }
         }
 
         async fn enters(&mut self, name: u32, address: IpAddr, works: bool) -> bool {
@@ -246,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_has_its_share_of_the_places_and_gives_up_its_own_for_more() {
+    async fn an_address_has_half_of_the_places_and_gives_up_its_own_for_more() {
         let mut listener = Listener::new();
         for (name, gone) in [(1, vec![]), (2, vec![]), (3, vec![1]), (4, vec![2])] {
             assert!(listener.enters(name, CROWD, false).await);
@@ -256,22 +217,6 @@ mod tests {
         assert_eq!(listener.gone(), [] as [u32; 0], "the other half is everybody else's");
         assert!(listener.enters(7, THIRD, false).await);
         assert_eq!(listener.gone(), [3], "the oldest of those who crowd");
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_needs_its_place_no_longer_goes_on_and_counts_no_more() {
-        let places = Places::new(1, 1);
-        let place = places.enter(CROWD).await.expect("it is free");
-        let pass = place.pass();
-        let mut known = std::pin::pin!(place.hold(std::future::pending()));
-        assert!(futures_util::poll!(&mut known).is_pending());
-        pass.leave();
-        let next = places.enter(OTHER).await.expect("it is free again");
-        assert!(futures_util::poll!(&mut known).is_pending(), "nobody asks it to go");
-        drop(next);
-        pass.leave();
-        let table = places.table();
-        assert_eq!((table.taken.len(), table.by_address.len()), (0, 0));
     }
 
     #[tokio::test]
